@@ -22,7 +22,7 @@ RUN ONNXRUNTIME_NODE_INSTALL=skip npm install && \
     find node_modules/onnxruntime-node/bin -mindepth 3 -maxdepth 3 ! -path "*/linux/$arch" -exec rm -r {} + && \
     find node_modules/uWebSockets.js -name '*.node' ! -name "uws_linux_${arch}_$abi.node" -delete && \
     mkdir -p kept/app kept/usr/local/bin && \
-    cp -r --parents dist build/Release/kintsugi.node src/dashboard/page node_modules kept/app && \
+    cp -r --parents dist build/Release/kintsugi.node src/fleet/dashboard/page node_modules kept/app && \
     cp package.json LICENSE kept/app && ln -s /app/dist/src/cli/main.js kept/usr/local/bin/kintsugi && \
     find kept \( -name '*.map' -o -name '*.d.ts' -o -name '*.d.mts' -o -name '*.tsbuildinfo' \) -delete
 

@@ -2,12 +2,12 @@ import { defineConfig } from 'vitest/config';
 
 /**
  * A compiled copy of src/ that tests import in its place: the simulator plants bugs in it
- * (src/sim/mutants.ts).
+ * (src/sim/mutants).
  */
 const compiled = process.env.KINTSUGI_COMPILED;
 
 /** Whole jobs of real processes: `npm run test:jobs`. Everything else is `npm test`. */
-const jobs = ['test/local/**/*.test.ts', 'test/bench/**/*.test.ts'];
+const jobs = ['test/fleet/local/**/*.test.ts', 'test/bench/**/*.test.ts'];
 /** The package in an empty folder, on every Node: `npm run test:install`. */
 const install = ['test/install/**/*.test.ts'];
 /** A broker, which one of them kills: `npm run test:kafka`. */

@@ -3,24 +3,33 @@
  * A benchmark is a folder of this one, whose bench.ts exports `run`; what several share is in common/.
  */
 import { Command } from 'commander';
-import { checkWritable } from '../src/local/options.js';
-import { AUTOSCALE_FLAGS } from './autoscale/options.js';
-import { CHAOS_FLAGS } from './chaos/options.js';
-import { CHECKPOINT_FLAGS } from './checkpoint/options.js';
-import { bad, COMMON_FLAGS, type Flag, type Flags, flagHelp, flagName, type Given } from './common/flags.js';
-import { LOOPBACK_FLAGS } from './common/loopback/options.js';
-import { GOODPUT_FLAGS } from './goodput/options.js';
-import { OVERHEAD_FLAGS } from './overhead/options.js';
-import { PLAN_FLAGS } from './plan/options.js';
-import { READ_FLAGS } from './read/options.js';
-import { RECOVERY_FLAGS } from './recovery/options.js';
-import { REPLICA_FLAGS } from './replica/options.js';
-import { ROLLING_FLAGS } from './rolling/options.js';
-import { SCALING_FLAGS } from './scaling/options.js';
-import { SCAN_FLAGS } from './scan/options.js';
-import { TABLES_FLAGS } from './tables/options.js';
-import { TRANSPORTS_FLAGS } from './transports/options.js';
-import { VANISH_FLAGS } from './vanish/options.js';
+import { checkWritable } from '../src/fleet/local/options.js';
+import { AUTOSCALE_OPTIONS } from './autoscale/options.js';
+import { CHAOS_OPTIONS } from './chaos/options.js';
+import { CHECKPOINT_OPTIONS } from './checkpoint/options.js';
+import {
+  bad,
+  type Flag,
+  type Flags,
+  flagHelp,
+  flagName,
+  type OptionSpec,
+  optionSpec,
+} from './common/flags.js';
+import { LOOPBACK_OPTIONS } from './common/loopback/options.js';
+import { GOODPUT_OPTIONS } from './goodput/options.js';
+import { OVERHEAD_OPTIONS } from './overhead/options.js';
+import { OVERLOAD_OPTIONS } from './overload/options.js';
+import { PLAN_OPTIONS } from './plan/options.js';
+import { READ_OPTIONS } from './read/options.js';
+import { RECOVERY_OPTIONS } from './recovery/options.js';
+import { REPLICA_OPTIONS } from './replica/options.js';
+import { ROLLING_OPTIONS } from './rolling/options.js';
+import { SCALING_OPTIONS } from './scaling/options.js';
+import { SCAN_OPTIONS } from './scan/options.js';
+import { TABLES_OPTIONS } from './tables/options.js';
+import { TRANSPORTS_OPTIONS } from './transports/options.js';
+import { VANISH_OPTIONS } from './vanish/options.js';
 
 interface Benchmark {
   description: string;
@@ -28,109 +37,117 @@ interface Benchmark {
   run(given: object): Promise<void>;
 }
 
-/** Checks that what is loaded takes the flags that are declared. */
-function benchmark<Declared extends Flags>(
+/** The types check that what is loaded takes the options that are declared. */
+function benchmark<Declared extends Flags, Options>(
   description: string,
-  flags: Declared,
-  load: () => Promise<{ run(given: Given<Declared>): Promise<void> }>,
+  { flags, parse }: OptionSpec<Declared, Options>,
+  load: () => Promise<{ run(options: Options): Promise<void> }>,
 ): Benchmark {
-  return { description, flags, run: async (given) => (await load()).run(given as Given<Declared>) };
+  return { description, flags, run: async (given) => (await load()).run(parse(given)) };
 }
+
+/** Options of benchmarks without flags of their own. */
+const COMMON_OPTIONS = optionSpec({}, () => ({}));
 
 export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
   code: benchmark(
     'Reed-Solomon encode with every instruction set, against other libraries',
-    COMMON_FLAGS,
+    COMMON_OPTIONS,
     () => import('./code/bench.js'),
   ),
   rows: benchmark(
     'row kernels (delta, optimizers, gather, index), alone and through the addon',
-    COMMON_FLAGS,
+    COMMON_OPTIONS,
     () => import('./rows/bench.js'),
   ),
   pull: benchmark(
     'rows from one PS over loopback, against the bare transport and Redis',
-    LOOPBACK_FLAGS,
+    LOOPBACK_OPTIONS,
     () => import('./pull/bench.js'),
   ),
   push: benchmark(
     'gradients to one PS over loopback, against the bare transport and Redis',
-    LOOPBACK_FLAGS,
+    LOOPBACK_OPTIONS,
     () => import('./push/bench.js'),
   ),
   transports: benchmark(
     'the library over `ws`, on a Node of your choice, against the library over uWebSockets.js',
-    TRANSPORTS_FLAGS,
+    TRANSPORTS_OPTIONS,
     () => import('./transports/bench.js'),
   ),
   read: benchmark(
     'what readers make of data files per core, against DuckDB',
-    READ_FLAGS,
+    READ_OPTIONS,
     () => import('./read/bench.js'),
   ),
   overhead: benchmark(
     'what redundancy costs while nothing fails',
-    OVERHEAD_FLAGS,
+    OVERHEAD_OPTIONS,
     () => import('./overhead/bench.js'),
   ),
   recovery: benchmark(
     'SIGKILL of one PS: erasure coding, replication and checkpoints',
-    RECOVERY_FLAGS,
+    RECOVERY_OPTIONS,
     () => import('./recovery/bench.js'),
   ),
   goodput: benchmark(
     'compute that counted, of all that workers were allocated, while processes fail',
-    GOODPUT_FLAGS,
+    GOODPUT_OPTIONS,
     () => import('./goodput/bench.js'),
   ),
   scaling: benchmark(
     'training while a job grows and shrinks',
-    SCALING_FLAGS,
+    SCALING_OPTIONS,
     () => import('./scaling/bench.js'),
   ),
   rolling: benchmark(
     'every PS of a job under load restarted, one after the other',
-    ROLLING_FLAGS,
+    ROLLING_OPTIONS,
     () => import('./rolling/bench.js'),
   ),
   replica: benchmark(
     'a replica under pushes: how old its answers are, and what it costs',
-    REPLICA_FLAGS,
+    REPLICA_OPTIONS,
     () => import('./replica/bench.js'),
   ),
   checkpoint: benchmark(
     'what checkpoints cost training, and how soon a restored job serves',
-    CHECKPOINT_FLAGS,
+    CHECKPOINT_OPTIONS,
     () => import('./checkpoint/bench.js'),
   ),
   tables: benchmark(
     'as many tables as a job may have, and SIGKILL of one PS',
-    TABLES_FLAGS,
+    TABLES_OPTIONS,
     () => import('./tables/bench.js'),
   ),
   scan: benchmark(
     'scan, digest, save and load of a large table, and the memory that they need',
-    SCAN_FLAGS,
+    SCAN_OPTIONS,
     () => import('./scan/bench.js'),
   ),
   vanish: benchmark(
     'machines that vanish under load and return (Linux, as root)',
-    VANISH_FLAGS,
+    VANISH_OPTIONS,
     () => import('./vanish/bench.js'),
+  ),
+  overload: benchmark(
+    'attacks on a job by clients, replicas and stores: memory, latencies, losses',
+    OVERLOAD_OPTIONS,
+    () => import('./overload/bench.js'),
   ),
   plan: benchmark(
     'what a plan says of three jobs, against these jobs',
-    PLAN_FLAGS,
+    PLAN_OPTIONS,
     () => import('./plan/bench.js'),
   ),
   autoscale: benchmark(
     'simulated days of the autoscaler, of published rules, and of an oracle that knows the future',
-    AUTOSCALE_FLAGS,
+    AUTOSCALE_OPTIONS,
     () => import('./autoscale/bench.js'),
   ),
   chaos: benchmark(
     'random faults under load for minutes, then a proof that nothing was lost',
-    CHAOS_FLAGS,
+    CHAOS_OPTIONS,
     () => import('./chaos/bench.js'),
   ),
 };

@@ -24,13 +24,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Consumer } from '@platformatic/kafka';
 import { batchesOf } from 'kintsugi-ps';
 
-/** What else the client of Kafka is to know: `tls`, `sasl`. */
+/** Further options of the client of Kafka: `tls`, `sasl`. */
 const CLIENT = {};
 
 const START_MS = 30_000;
 const AWAY_MS = 600_000;
 const RETRY_MS = 500;
-/** Of one answer. */
+/** Most bytes of one answer. */
 const FETCH_BYTES = 1 << 20;
 const EARLIEST = -2n;
 const LATEST = -1n;
@@ -39,7 +39,7 @@ const TRANSACTIONAL = 0x10;
 const CONTROL = 0x20;
 const ABORT = 0;
 
-/** What does not get better by waiting. */
+/** A failure that waiting does not cure. */
 class Final extends Error {}
 
 /** `kafka://broker:port,.../topic?from=...` */
@@ -53,7 +53,7 @@ function topicOf(path) {
   return { path, topic, first, brokers: brokers.split(',') };
 }
 
-/** Nothing is ever consumed by its group. The library must not repeat what is repeated here. */
+/** A consumer whose group never consumes anything. `retries` is 0: this file repeats requests itself. */
 function connect({ brokers }) {
   const client = { clientId: 'kintsugi', groupId: 'kintsugi', bootstrapBrokers: brokers, retries: 0 };
   return new Consumer({ ...client, ...CLIENT });

@@ -45,7 +45,7 @@ async function* records(file, begin, end) {
   }
 }
 
-/** What is told of must stay, so it is on disk first. */
+/** Records that the source reports must stay, so they are synced to disk first. */
 async function wholeRecords(file) {
   const handle = await open(file);
   try {

@@ -17,7 +17,10 @@ const ZIG = '0.17.1';
 /** Debian 10, RHEL 8 and everything after them. */
 const GLIBC = [2, 28];
 
-/** Nothing of the C++ library gets out, or Node's own one would be taken in its place. */
+/**
+ * The addon exports no symbol of its C++ library, or the loader would take those of Node's own in their
+ * place.
+ */
 const EXPORTS = `{ global: napi_register_module_v1; node_api_module_get_api_version_v1; local: *; };\n`;
 const EXPORTS_FILE = 'build/prebuild/exports.map';
 const LINUX = ['-Wl,--gc-sections', '-Wl,--build-id=none', `-Wl,--version-script=${EXPORTS_FILE}`];
@@ -82,7 +85,7 @@ function filesBelow(folder) {
     .sort();
 }
 
-/** Of everything that the bytes depend on. */
+/** Hash of everything that the bytes of the addon depend on. */
 function stampOf(target) {
   const hash = createHash('sha256').update(JSON.stringify([ZIG, EXPORTS, flagsOf(TARGETS[target])]));
   for (const name of Object.keys(headers)) hash.update(require(`${name}/package.json`).version);
@@ -92,7 +95,10 @@ function stampOf(target) {
   return hash.digest('hex');
 }
 
-/** What a binary needs of the machine that loads it. Names of versions and libraries are plain text. */
+/**
+ * Checks what a binary needs of the machine that loads it. Names of versions and libraries are plain text in
+ * it.
+ */
 function check(target, path) {
   const text = readFileSync(path, 'latin1');
   const problems = [];

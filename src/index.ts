@@ -4,6 +4,39 @@
  *
  * @packageDocumentation
  */
+
+export { ERROR_CODES, type ErrorCode, KintsugiError } from './common/errors.js';
+export type { ClientPolicy } from './core/client/client.js';
+export type { Policy, SchedulerPolicy } from './core/shared/policy.js';
+export { keyOf } from './data/keys.js';
+export { parseSchema, readSchema } from './data/parse-schema.js';
+export type {
+  DenseColumn,
+  KeyKind,
+  Label,
+  Pooling,
+  Schema,
+  SchemaTable,
+  SparseColumn,
+  TextEncoding,
+  Transform,
+} from './data/schema.js';
+export {
+  batchesOf,
+  type Source,
+  type SourceFactory,
+  type SourceOptions,
+  type SourcePart,
+  type SourceRange,
+} from './data/source.js';
+export type { EngineTable, InitializerSpec } from './engine/native.js';
+export {
+  type OptimizerExtras,
+  type OptimizerKind,
+  type OptimizerSpec,
+  optimizerOf,
+} from './engine/optimizers.js';
+export type { ScheduleKind, ScheduleSpec } from './engine/schedules.js';
 export {
   type CheckpointResult,
   type Client,
@@ -28,32 +61,8 @@ export {
   type ScanOptions,
   type Table,
   type TableOptions,
-} from './client/client.js';
-export type { ClientPolicy } from './core/client/client.js';
-export type { Policy, SchedulerPolicy } from './core/shared/policy.js';
-export { keyOf } from './data/keys.js';
-export { parseSchema, readSchema } from './data/parse-schema.js';
-export type {
-  DenseColumn,
-  KeyKind,
-  Label,
-  Pooling,
-  Schema,
-  SchemaTable,
-  SparseColumn,
-  Transform,
-} from './data/schema.js';
-export {
-  batchesOf,
-  type Source,
-  type SourceFactory,
-  type SourceOptions,
-  type SourcePart,
-  type SourceRange,
-} from './data/source.js';
-export { ERROR_CODES, type ErrorCode, KintsugiError } from './errors.js';
-export type { EngineTable, InitializerSpec } from './native.js';
-export { type Observable, Observer, type ObserverOptions } from './observe/observer.js';
+} from './library/client/client.js';
+export { type Observable, Observer, type ObserverOptions } from './library/observe/observer.js';
 export {
   type JobRates,
   type NodeRates,
@@ -64,15 +73,27 @@ export {
   type ShardRates,
   type TableRates,
   type WorkerRates,
-} from './observe/rates.js';
+} from './library/observe/rates.js';
+export { Export, type ExportOptions, type ExportStatus, openExport } from './library/serving/exports.js';
+export { type ClientCounts, checkPushes, type PushAudit } from './library/tools/audit.js';
+export { type Digest, digest } from './library/tools/digest.js';
 export {
-  type OptimizerExtras,
-  type OptimizerKind,
-  type OptimizerSpec,
-  optimizerOf,
-} from './optimizers.js';
+  type ImportOptions,
+  type ImportProgress,
+  type ImportResult,
+  importRows,
+} from './library/tools/import.js';
+export { type LoadOptions, type LoadProgress, type LoadResult, load } from './library/tools/load.js';
+export type { ParityCheck, SinkCheck } from './library/tools/parity.js';
+export { type RestartedNode, type RestartOptions, restart } from './library/tools/restart.js';
+export { type SaveOptions, type SaveProgress, type SaveResult, save } from './library/tools/save.js';
+export { type ChangeOptions, drain, plannedMoves, rebalance, scale } from './library/tools/scaling.js';
+export { type ScrubOptions, type ScrubReport, scrub } from './library/tools/scrub.js';
+export type { LogFields, Logger } from './net/log.js';
+export type { ClientTls, RoleTls, ServerTls } from './net/transport/index.js';
 export type { SavedTable } from './protocol/checkpoints.js';
 export type { EventFields, EventKind, JobEvent, ToldKind } from './protocol/events.js';
+export type { Life } from './protocol/liveness.js';
 export type {
   ClusterMap,
   DataEntry,
@@ -114,26 +135,9 @@ export type {
   WorkerReport,
   WorkerTelemetry,
 } from './protocol/telemetry.js';
-export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './runtime/cluster.js';
-export type { Departed } from './runtime/departure.js';
-export type { LogFields, Logger } from './runtime/log.js';
-export type { RunningPs } from './runtime/ps.js';
-export type { ScheduleKind, ScheduleSpec } from './schedules.js';
-export { Export, type ExportOptions, type ExportStatus, openExport } from './serving/exports.js';
-export { type ClientCounts, checkPushes, type PushAudit } from './tools/audit.js';
-export { type Digest, digest } from './tools/digest.js';
-export {
-  type ImportOptions,
-  type ImportProgress,
-  type ImportResult,
-  importRows,
-} from './tools/import.js';
-export { type LoadOptions, type LoadProgress, type LoadResult, load } from './tools/load.js';
-export type { ParityCheck, SinkCheck } from './tools/parity.js';
-export { type RestartedNode, type RestartOptions, restart } from './tools/restart.js';
-export { type SaveOptions, type SaveProgress, type SaveResult, save } from './tools/save.js';
-export { type ChangeOptions, drain, plannedMoves, rebalance, scale } from './tools/scaling.js';
-export { type ScrubOptions, type ScrubReport, scrub } from './tools/scrub.js';
+export { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './roles/cluster.js';
+export type { Departed } from './roles/ps/departure.js';
+export type { RunningPs } from './roles/ps/ps.js';
 export type {
   Batch,
   DenseTensor,
@@ -143,5 +147,4 @@ export type {
   SparseTable,
   SparseValues,
   StepResult,
-} from './train/trainer.js';
-export type { ClientTls, RoleTls, ServerTls } from './transport/index.js';
+} from './training/models/trainer.js';

@@ -1,17 +1,19 @@
-/** The source text of TypeScript that is code: comments say what they like. */
+/**
+ * The part of a TypeScript source that is code, for tests of rules that comments and strings cannot break.
+ */
 
 const TOKENS = /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`/g;
 
-/** Without comments. */
+/** The source without comments. */
 export function withoutComments(source: string): string {
   return source.replace(TOKENS, (token) => (token.startsWith('/') ? ' ' : token));
 }
 
-/** Without comments, and without what strings say: only code can break a rule. */
+/** The source without comments, and without the content of strings. */
 export function codeOnly(source: string): string {
   return source.replace(TOKENS, (token) => {
     if (token.startsWith('/')) return ' ';
-    // What a template computes is code.
+    // Expressions inside of templates are code.
     return token.startsWith('`')
       ? [...token.matchAll(/\$\{([^}]*)\}/g)].map((match) => match[1]).join(' ')
       : "''";

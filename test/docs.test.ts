@@ -7,37 +7,33 @@
  * and what is surplus.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import type { Command, Option } from 'commander';
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { flagName } from '../bench/common/flags.js';
-import { BENCHMARKS, typed } from '../bench/registry.js';
+import { BENCHMARKS } from '../bench/registry.js';
+import { EXAMPLES, leavesOf } from '../src/cli/examples.js';
 import { createProgram } from '../src/cli/program.js';
-import { CONNECT_OPTIONS, TABLE_OPTIONS } from '../src/client/options.js';
+import { ERROR_CODES } from '../src/common/errors.js';
+import { DEFAULT_REPLICA_POLICY } from '../src/core/replica/replica.js';
 import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/policy.js';
-import { ERROR_CODES } from '../src/errors.js';
-import { OPTIMIZER_KINDS } from '../src/optimizers.js';
+import { CONNECT_OPTIONS, TABLE_OPTIONS } from '../src/library/client/options.js';
 import { EVENT_KINDS } from '../src/protocol/events.js';
 import { CAPABILITIES } from '../src/protocol/map.js';
 import { FLOWS } from '../src/protocol/senders.js';
-import { METRICS, type Metric } from '../src/runtime/metrics/declared.js';
+import { METRICS, type Metric } from '../src/roles/metrics/declared.js';
+import { commandsPage } from './commands-page.js';
+import { listedFiles, ROOT, text } from './tree.js';
 
-const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const MAX_README_WORDS = 900;
 
-function filesOf(...patterns: string[]): string[] {
-  const args = ['ls-files', '--cached', '--others', '--exclude-standard', '--', ...patterns];
-  const listed = execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' });
-  return listed.split('\n').filter((file) => file !== '' && existsSync(join(ROOT, file)));
-}
-const text = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
-const documents = filesOf('*.md');
-/** History speaks of files and flags that are gone. */
+const documents = listedFiles('*.md');
+/** Documents of the present: history speaks of files and flags that are gone. */
 const current = documents.filter((file) => !/CHANGELOG|LOG\.md/.test(file));
-/** What the roles are made of. */
-const sources = filesOf('src/*.ts').filter((file) => !/^src\/(sim|local\/(?!supervisor\.ts))/.test(file));
+/** Sources of the roles. */
+const sources = listedFiles('src/*.ts').filter(
+  (file) => !/^src\/(sim|fleet\/local\/(?!supervisor\.ts))/.test(file),
+);
 
 /** The first cells of all rows of tables in a document, or in one of its sections. */
 function firstCells(file: string, section?: string): string[] {
@@ -60,7 +56,7 @@ function rowsOf(file: string, section?: string): string[][] {
 }
 const quoted = (cell: string): string[] => [...cell.matchAll(/`([^`]+)`/g)].map((match) => match[1]!);
 
-/** Both directions at once: what the code has and the document lacks, and the reverse. */
+/** Compares in both directions: what the document lacks, and what it has beyond the code. */
 function compare(inCode: Iterable<string>, inDocument: Iterable<string>) {
   const code = new Set(inCode);
   const document = new Set(inDocument);
@@ -75,64 +71,51 @@ const SAME = { missing: [], surplus: [] };
 
 const program = await createProgram();
 
-function flagRow(option: Option): string {
-  const { flags, description, defaultValue, defaultValueDescription, argChoices } = option;
-  const shown = defaultValueDescription ?? defaultValue;
-  // A flag that is off until it is given, and one that is without a value, have no default worth a word.
-  const byDefault = shown === undefined || typeof shown === 'boolean' ? '' : `\`${shown}\``;
-  const choices = argChoices ? ` (${argChoices.join(', ')})` : '';
-  // The optimizers have a page of their own.
-  const meaning = description.replace(OPTIMIZER_KINDS.join(', '), '[an optimizer](optimizers.md)');
-  const cells = [`\`${flags}\``, byDefault, `${meaning}${choices}`];
-  return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
-}
-
-/** Commands that do something: those of a group instead of it. */
-function leaves(commands: readonly Command[], before = ''): { name: string; command: Command }[] {
-  return commands.flatMap((command) => {
-    const name = `${before}${command.name()}`;
-    return command.commands.length > 0 ? leaves(command.commands, `${name} `) : [{ name, command }];
-  });
-}
-const allCommands = leaves(program.commands);
-
-function commandPage({ name, command }: { name: string; command: Command }): string {
-  const args = command.registeredArguments.map((argument) => {
-    const shown = `${argument.name()}${argument.variadic ? '...' : ''}`;
-    return argument.required ? `<${shown}>` : `[${shown}]`;
-  });
-  const lines = [`## kintsugi ${name}${args.map((arg) => ` ${arg}`).join('')}`, ''];
-  lines.push(command.description(), '');
-  if (command.options.length > 0) {
-    lines.push('| flag | default | meaning |', '| --- | --- | --- |', ...command.options.map(flagRow), '');
-  }
-  return lines.join('\n');
-}
-
-function benchmarkPage([name, { description, flags }]: [string, (typeof BENCHMARKS)[string]]): string {
-  const rows = Object.entries(flags).map(([flag, declared]) => {
-    const { help, standard } = declared;
-    return `| \`${typed(flag, declared)}\` | ${standard === undefined ? '' : `\`${standard}\``} | ${help} |`;
-  });
-  const heads = ['| flag | default | meaning |', '| --- | --- | --- |'];
-  return [`## kintsugi bench ${name}`, '', `Benchmark: ${description}.`, '', ...heads, ...rows, ''].join(
-    '\n',
-  );
-}
+const allCommands = leavesOf(program.commands);
 
 describe('commands', () => {
   it('docs/commands.md has every command with its flags', async () => {
-    const page = [
-      '# Commands',
-      '',
-      'This page is written from the programs: `npx vitest run test/docs.test.ts -u` writes it again.',
-      '`kintsugi COMMAND --help` shows the same.',
-      '',
-      ...allCommands.map(commandPage),
-      ...Object.entries(BENCHMARKS).map(benchmarkPage),
-    ].join('\n');
+    const page = commandsPage(program);
     expect(page).toContain('\n## kintsugi drain <node>\n');
-    await expect(`${page.trimEnd()}\n`).toMatchFileSnapshot(join(ROOT, 'docs/commands.md'));
+    await expect(page).toMatchFileSnapshot(join(ROOT, 'docs/commands.md'));
+  });
+
+  it('every command has an example, which it understands and its help shows', async () => {
+    expect(
+      compare(
+        allCommands.map(({ name }) => name),
+        Object.keys(EXAMPLES),
+      ),
+    ).toEqual(SAME);
+    for (const { name, command } of leavesOf((await createProgram()).commands)) {
+      const example = EXAMPLES[name]!;
+      expect(example.startsWith(`kintsugi ${name}`)).toBe(true);
+      const words = example.slice(`kintsugi ${name}`.length).split(' ').filter(Boolean);
+      const { operands, unknown } = command.parseOptions(words);
+      // The benchmarks have flags of their own, and so have the roles of a supervisor.
+      if (name !== 'bench' && name !== 'supervise') expect([name, unknown]).toEqual([name, []]);
+      const required = command.registeredArguments.filter((argument) => argument.required);
+      expect(operands.length).toBeGreaterThanOrEqual(required.length);
+      const missing = command.options.filter(
+        (option) => option.mandatory && command.getOptionValue(option.attributeName()) === undefined,
+      );
+      expect([name, missing]).toEqual([name, []]);
+      let help = '';
+      const writeOut = (part: string): void => {
+        help += part;
+      };
+      command.configureOutput({ writeOut }).outputHelp();
+      expect(help).toContain(`\nExample:\n  ${example}\n`);
+    }
+  });
+
+  it('one sentence says everywhere what --require-redundancy does', () => {
+    const sentence = 'pushes wait while their group has no parity at all';
+    const files = ['README.md', 'docs/commands.md', 'docs/limits.md', 'docs/operations.md'];
+    const lines = [...files, 'src/core/shared/policy.ts'].map((file) => text(file).toLowerCase());
+    expect(lines.map((each) => each.replaceAll(/\s+/g, ' ').includes(sentence))).toEqual(
+      lines.map(() => true),
+    );
   });
 
   it('no document names a flag that no program has', () => {
@@ -141,7 +124,7 @@ describe('commands', () => {
     // Programs beside the command line, whose flags are literals, and those of others.
     const beside = ['src/sim/main.ts', 'native/fuzz/run.mjs', 'native/format.mjs', 'examples/python/dlrm.py'];
     for (const file of beside) for (const [flag] of text(file).matchAll(/--[a-z][a-z-]+/g)) known.add(flag);
-    const others = ['--no-save', '--save-dev', '--ignore-scripts', '--max-semi-space-size'];
+    const others = ['--no-save', '--no-deps', '--save-dev', '--ignore-scripts', '--max-semi-space-size'];
     for (const other of others) known.add(other);
     const ofBenchmarks = new Set(
       Object.values(BENCHMARKS).flatMap((it) => Object.keys(it.flags).map(flagName)),
@@ -166,6 +149,7 @@ describe('docs/limits.md', () => {
   it.each([
     ['Inside a PS', DEFAULT_POLICY],
     ['Inside the scheduler', DEFAULT_SCHEDULER_POLICY],
+    ['Inside a replica', DEFAULT_REPLICA_POLICY],
   ])('%s: every limit with its default', (section, policy) => {
     const inCode = Object.entries(policy).map(([name, value]) => `${name} = ${value}`);
     const rows = rowsOf('docs/limits.md', section).slice(1);
@@ -244,7 +228,7 @@ describe('docs/metrics.md', () => {
       'count since the start of their process.',
       '[operations.md](operations.md#health-and-metrics) says who may read them.',
       '',
-      'This page is written from src/runtime/metrics/declared.ts by `npx vitest run test/docs.test.ts -u`.',
+      'This page is written from src/roles/metrics/declared.ts by `npx vitest run test/docs.test.ts -u`.',
       ...sections.flat(),
     ];
     await expect(`${page.join('\n')}\n`).toMatchFileSnapshot(join(ROOT, 'docs/metrics.md'));
@@ -302,7 +286,7 @@ describe('docs/events.md', () => {
 // ---- findings
 
 it('docs/observing.md has every finding', () => {
-  const inCode = filesOf('src/observe/findings/*.ts').flatMap((file) =>
+  const inCode = listedFiles('src/library/observe/findings/*.ts').flatMap((file) =>
     [...text(file).matchAll(/\bcode: '([a-z-]+)'/g)].map((match) => match[1]!),
   );
   expect(inCode.length).toBeGreaterThan(10);
@@ -351,7 +335,7 @@ describe('docs/protocol.md', () => {
   it('has every rule that code and tests cite', () => {
     const rules = [...text('docs/protocol.md').matchAll(/^(\d+)\. /gm)].map((match) => Number(match[1]));
     expect(rules).toEqual(rules.map((_, index) => index + 1));
-    const cited = [...filesOf('src/*.ts', 'test/*.ts'), ...current].flatMap((file) =>
+    const cited = [...listedFiles('src/*.ts', 'test/*.ts'), ...current].flatMap((file) =>
       [...text(file).matchAll(/\brules? ([\d, and]*\d)/g)].flatMap((match) =>
         [...match[1]!.matchAll(/\d+/g)].map(([number]) => Number(number)),
       ),

@@ -1,4 +1,4 @@
-/** For servers of others that cannot be told to take any port. */
+/** A free port, for foreign servers that cannot choose one themselves. */
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 

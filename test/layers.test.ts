@@ -1,22 +1,12 @@
 /** Imports run one way, the core knows no world, and files stay readable: checked on the source text. */
-import { readdirSync, readFileSync } from 'node:fs';
-import { dirname, join, relative, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { codeOnly } from './code-only.js';
+import { filesUnder, importedFile, ROOT, text } from './tree.js';
 
-const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const MAX_LINES = 450;
 
-function filesUnder(folder: string, ends: RegExp): string[] {
-  return readdirSync(join(ROOT, folder), { withFileTypes: true, recursive: true })
-    .filter((entry) => entry.isFile() && ends.test(entry.name))
-    .map((entry) => relative(ROOT, join(entry.parentPath, entry.name)))
-    .sort();
-}
-const text = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
-
-/** What a TypeScript file imports: packages by name, its own files by path from the root. */
+/** Imports of a TypeScript file: packages by name, files of ours by path from the root. */
 function importsOf(file: string, source: string): string[] {
   const forms = [
     /(?:^|\n)\s*(?:import|export)\b[^'";]*?\bfrom\s*'([^']+)'/g,
@@ -27,9 +17,7 @@ function importsOf(file: string, source: string): string[] {
     .flatMap((form) => [...source.matchAll(form)])
     .map((match) => {
       const name = match[1]!;
-      return name.startsWith('.')
-        ? relative(ROOT, resolve(ROOT, dirname(file), name)).replace(/\.js$/, '.ts')
-        : name;
+      return name.startsWith('.') ? importedFile(file, name) : name;
     });
 }
 
@@ -38,13 +26,15 @@ const includesOf = (source: string): string[] =>
   [...source.matchAll(/^\s*#\s*include\s*[<"]([^>"]+)[>"]/gm)].map((match) => match[1]!);
 
 const sources = filesUnder('src', /\.ts$/);
-const pure = sources.filter((file) => /^src\/((core|protocol)\/|(optimizers|schedules)\.ts$)/.test(file));
+const pure = sources.filter((file) =>
+  /^src\/((core|protocol)\/|engine\/(optimizers|schedules)\.ts$)/.test(file),
+);
 
 describe('TypeScript', () => {
   it('the checks see the files and their imports', () => {
     expect(pure.length).toBeGreaterThan(15);
     expect(importsOf('src/core/shard/owner.ts', text('src/core/shard/owner.ts'))).toEqual(
-      expect.arrayContaining(['src/native.ts', 'src/core/shared/dedup.ts', 'src/protocol/map.ts']),
+      expect.arrayContaining(['src/engine/native.ts', 'src/core/shared/dedup.ts', 'src/protocol/map.ts']),
     );
     expect(
       importsOf(
@@ -59,7 +49,8 @@ describe('TypeScript', () => {
 
   it('protocol and core import only each other, the errors and the types of the engine', () => {
     // The codec is the one outsider: it is a function from bytes to values.
-    const allowed = /^src\/(core|protocol)\/|^src\/(errors|native|optimizers|schedules)\.ts$|^msgpackr$/;
+    const allowed =
+      /^src\/(core\/|protocol\/|common\/errors\.ts|engine\/(native|optimizers|schedules)\.ts)|^msgpackr$/;
     const wrong = pure.flatMap((file) =>
       importsOf(file, text(file)).flatMap((name) => (allowed.test(name) ? [] : [`${file} imports ${name}`])),
     );
@@ -88,9 +79,11 @@ describe('TypeScript', () => {
   });
 
   it('planner and decisions are pure, and no role knows them', () => {
-    const rooms = /^src\/(planner|autoscale\/decide)\//;
-    const allowed =
-      /^src\/(planner|autoscale\/decide)\/|^src\/(errors|optimizers|schedules|statistics|runtime\/job)\.ts$/;
+    const rooms = /^src\/fleet\/(planner|autoscale\/decide)\//;
+    const allowed = new RegExp(
+      '^src/(fleet/(planner|autoscale/decide)/|common/(errors|statistics)\\.|' +
+        'engine/(optimizers|schedules)\\.|protocol/blocks\\.|core/placement/job\\.)',
+    );
     const imports = sources.flatMap((file) => importsOf(file, text(file)).map((name) => ({ file, name })));
     const beyond = imports.filter(({ file, name }) => rooms.test(file) && !allowed.test(name));
     const users = imports.filter(({ file, name }) => rooms.test(name) && !rooms.test(file));
@@ -98,13 +91,15 @@ describe('TypeScript', () => {
       (file) => rooms.test(file) && /\bDate\b|\bMath\s*\.\s*random\b|\bprocess\b/.test(codeOnly(text(file))),
     );
     expect([beyond, impure]).toEqual([[], []]);
-    expect(users.filter(({ file }) => !/^src\/(cli|local|autoscale|dashboard)\//.test(file))).toEqual([]);
+    expect(
+      users.filter(({ file }) => !/^src\/(cli|fleet\/(local|autoscale|dashboard))\//.test(file)),
+    ).toEqual([]);
     expect(users.length).toBeGreaterThan(0);
   });
 
   it('what the operator decides is pure: types of its own, no clock, no randomness', () => {
-    const room = /^src\/operator\/reconcile\//;
-    const allowed = /^src\/operator\/(reconcile\/|types\.ts$|objects\.ts$)|^node:crypto$/;
+    const room = /^src\/fleet\/operator\/reconcile\//;
+    const allowed = /^src\/fleet\/operator\/(reconcile\/|types\.ts$|objects\.ts$)|^node:crypto$/;
     const inside = sources.filter((file) => room.test(file));
     const beyond = inside.flatMap((file) =>
       importsOf(file, text(file)).flatMap((name) => (allowed.test(name) ? [] : [`${file} imports ${name}`])),
@@ -133,7 +128,7 @@ describe('TypeScript', () => {
         !file.startsWith('src/sim/') &&
         importsOf(file, text(file)).some((name) => name.startsWith('src/sim/')),
     );
-    // What a schedule is made of; the programs around it (its command line, its own check) live in the world.
+    // Programs around the simulator, its command line and its own check, may use clock and randomness.
     const programs = /\/(main|mutants\/hunt)\.ts$/;
     const simulator = sources.filter((file) => file.startsWith('src/sim/') && !programs.test(file));
     const impure = simulator.filter((file) =>
@@ -151,57 +146,112 @@ const benchmarks = [
 ];
 
 /**
- * Rooms from the ground up. A file imports from its own room and from rooms on lower floors; rooms that share
- * a floor do not know each other. So no change runs in circles, and a reader knows where to look.
+ * Rooms from the ground up, each with its subject. A file imports from its own room and from rooms on lower
+ * floors; rooms that share a floor do not know each other. So no change runs in circles, and a reader knows
+ * where to look. ARCHITECTURE.md shows this table.
  */
-const FLOORS: readonly (readonly string[])[] = [
-  [
-    'src/errors.ts',
-    'src/package-root.ts',
-    'src/schedules.ts',
-    'src/protobuf.ts',
-    'src/statistics.ts',
-    'src/native-data.ts',
-    'src/native-system.ts',
-  ],
-  ['src/optimizers.ts'],
-  ['src/addon-file.ts', 'src/optional.ts', 'src/options.ts'],
-  ['src/native.ts', 'src/storage/'],
-  ['src/protocol/'],
-  ['src/core/shared/'],
-  ['src/core/placement/', 'src/core/shard/', 'src/core/sink/', 'src/core/client/', 'src/core/replica/'],
-  ['src/core/node/', 'src/core/scheduler/', 'src/transport/'],
-  ['src/checkpoint/'],
-  ['src/runtime/', 'src/serving/'],
-  ['src/client/', 'src/planner/', 'src/autoscale/decide/', 'src/data/'],
-  ['src/tools/', 'src/train/', 'src/observe/'],
-  ['src/autoscale/'],
-  [
-    'src/index.ts',
-    'src/local/',
-    'src/worker/',
-    'src/dashboard/',
-    'src/operator/',
-    'src/gateway/',
-    'src/sim/',
-  ],
-  ['src/cli/'],
-  ['bench/common/'],
-  benchmarks,
-  ['bench/registry.ts'],
+const FLOORS: readonly Readonly<Record<string, string>>[] = [
+  {
+    'native/kernels/': 'GF(2^8), rows, steps of optimizers (their table first)',
+  },
+  { 'native/engine/': 'index, table, shard, snapshot, sink; C++20 without exceptions' },
+  { 'native/data/': 'lines of data files become rows of a batch' },
+  { 'native/binding/': 'N-API around the three, which know no Node' },
+  { 'src/common/': 'errors, checks of options, optional packages, Protocol Buffers' },
+  { 'src/engine/': 'the whole addon, typed; the tables of optimizers and schedules' },
+  { 'src/protocol/': 'messages, their senders and checks, frame, cluster map' },
+  { 'src/core/shared/': 'limits (policy.ts), outbox, de-duplication, pace, bytes that wait' },
+  {
+    'src/core/placement/': 'pure functions of the map: groups, repair, health, moves',
+    'src/core/shard/': 'a data shard: owner, stream, recovery, requests that wait',
+    'src/core/sink/': 'a parity or a mirror, and the check of a parity',
+    'src/core/client/': 'the side of clients: numbers, resends, pulls',
+    'src/core/replica/': 'a client that follows shards and answers pulls',
+  },
+  {
+    'src/core/node/': 'all shards and sinks of a PS; heartbeats, saving',
+    'src/core/scheduler/': 'membership, durable decisions, sessions, scaling/, samples/, saving/',
+  },
+  { 'src/net/': 'links (transport/), addresses, logs; carries out effects' },
+  { 'src/stores/decisions/': 'durable state of the scheduler, in a journal or etcd; who leads' },
+  { 'src/stores/checkpoint/': 'files of checkpoints, in directories and object stores' },
+  { 'src/roles/': 'scheduler, PS and replica: clock, sockets, metrics' },
+  { 'src/data/': 'data files as batches; schemas, object stores, vectors' },
+  {
+    'src/library/client/': 'the library: client, session, pushes, data sets',
+    'src/library/serving/': 'exports in memory, for programs that serve their rows',
+  },
+  {
+    'src/library/tools/': 'digest, scrub, save, load, import, scaling',
+    'src/library/observe/': 'looks at a job, rates between two looks, findings',
+  },
+  {
+    'src/training/models/': 'built-in models as ONNX graphs; models of users',
+    'src/training/gateway/': 'speaks the protocol for programs of other languages',
+  },
+  { 'src/training/loop/': 'feed of leased ranges, training loop, spool' },
+  { 'src/training/worker/': 'the worker role' },
+  {
+    'src/fleet/planner/': 'needs of a job: memory, load, recovery, cost; pure',
+    'src/fleet/autoscale/decide/': 'decisions about the number of PS and workers; pure',
+  },
+  { 'src/fleet/autoscale/': 'a client that has a job changed; a provider has the processes' },
+  {
+    'src/fleet/operator/': 'training jobs of Kubernetes; reconcile/ is pure',
+    'src/fleet/local/': '`kintsugi local`: launcher, report; supervisor of PS',
+    'src/fleet/dashboard/': 'the page of a job (page/) and its server',
+  },
+  {
+    'src/index.ts': 'the exports of the package',
+    'src/sim/': 'whole clusters stepped in one process; mutants/ are planted bugs',
+  },
+  { 'src/cli/': 'thin commands, listed in program.ts; nothing imports them' },
+  { 'bench/common/': 'tools that benchmarks share' },
+  Object.fromEntries(benchmarks.map((room) => [room, 'a benchmark'])),
+  { 'bench/registry.ts': 'all benchmarks, by name' },
+  {
+    'python/src/kintsugi/': 'the package for Python, a client of a gateway',
+  },
+  { 'python/src/kintsugi/torch/': 'layers for PyTorch' },
 ];
+const ROOMS = FLOORS.flatMap((floor) => Object.keys(floor));
+
+/** Each floor with its number and its rooms, from the ground up. All benchmarks share a line. */
+function roomsText(): string {
+  const width = Math.max(...ROOMS.map((room) => room.length));
+  const lines = FLOORS.flatMap((floor, height) => {
+    const rows = Object.entries(floor).map(([room, subject]) => {
+      const shown = benchmarks.includes(room) ? 'bench/NAME/' : room;
+      return `${shown.padEnd(width)}  ${subject}`;
+    });
+    return [...new Set(rows)].map((row, i) => `${i === 0 ? height + 1 : ''}`.padEnd(4) + row);
+  });
+  return lines.join('\n');
+}
 
 describe('rooms', () => {
   const files = [...sources, ...benchSources];
   const graph = new Map(
     files.map((file) => [file, importsOf(file, text(file)).filter((name) => /^(src|bench)\//.test(name))]),
   );
-  const roomOf = (file: string): string => FLOORS.flat().find((room) => file.startsWith(room)) ?? '';
-  const floorOf = (file: string): number => FLOORS.findIndex((floor) => floor.includes(roomOf(file)));
+  const roomOf = (file: string): string => ROOMS.find((room) => file.startsWith(room)) ?? '';
+  const floorOf = (file: string): number => FLOORS.findIndex((floor) => Object.hasOwn(floor, roomOf(file)));
 
   it('every file lies in a room', () => {
     expect(files.filter((file) => floorOf(file) < 0)).toEqual([]);
-    expect(FLOORS.flat().filter((room) => !files.some((file) => file.startsWith(room)))).toEqual([]);
+    const all = [...files, ...filesUnder('native', /\.cc$/), ...filesUnder('python/src', /\.py$/)];
+    expect(ROOMS.filter((room) => !all.some((file) => file.startsWith(room)))).toEqual([]);
+  });
+
+  it('ARCHITECTURE.md shows them', async () => {
+    const page = text('ARCHITECTURE.md');
+    const block = /(<!-- rooms: .* -->\n)[\s\S]*(<!-- end of rooms -->)/;
+    expect(page).toMatch(block);
+    const written = page.replace(
+      block,
+      (_, begin, end) => `${begin}\n\`\`\`\n${roomsText()}\n\`\`\`\n\n${end}`,
+    );
+    await expect(written).toMatchFileSnapshot(join(ROOT, 'ARCHITECTURE.md'));
   });
 
   it('imports run down, never up and never to a neighbour', () => {
@@ -310,11 +360,9 @@ describe('C++', () => {
     expect(wrong).toEqual([]);
   });
 
-  it.each([
-    ['kernels', ['engine', 'data', 'binding']],
-    ['engine', ['data', 'binding']],
-    ['data', ['binding']],
-  ])('%s include nothing of %s', (folder, above) => {
+  const inside = ROOMS.flatMap((room) => /^native\/(\w+)\/$/.exec(room)?.[1] ?? []);
+  const floors = inside.slice(0, -1).map((room, i): [string, string[]] => [room, inside.slice(i + 1)]);
+  it.each(floors)('%s include nothing of %s', (folder, above) => {
     const forbidden = new Set(above.flatMap((upper) => [...names(upper)]));
     for (const name of names(folder)) forbidden.delete(name);
     const wrong = under(folder).flatMap(([file, list]) =>
@@ -337,7 +385,7 @@ describe('files', () => {
       ...filesUnder('native', /\.(cc|h|mjs)$/),
       ...filesUnder('test', /\.(ts|mjs)$/),
       ...filesUnder('bench', /\.(ts|mjs)$/),
-      ...filesUnder('src/dashboard/page', /\.js$/),
+      ...filesUnder('src/fleet/dashboard/page', /\.js$/),
       ...filesUnder('examples', /\.(mjs|ts|py)$/),
       ...filesUnder('python/src', /\.py$/),
       ...filesUnder('python/tests', /\.py$/),

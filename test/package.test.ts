@@ -1,10 +1,11 @@
-// The manifest and npm's configuration: what everyone who installs the package meets first.
+// The manifest and npm's configuration, which everyone who installs the package meets first.
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
-import { OPTIONAL_PACKAGES } from '../src/optional.js';
+import { OPTIONAL_PACKAGES } from '../src/common/optional.js';
+import { filesUnder, listedFiles, text } from './tree.js';
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
@@ -13,7 +14,7 @@ const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
 it('npm knows every setting of .npmrc', () => {
   const { status, stderr } = spawnSync('npm', ['prefix'], { cwd: root, encoding: 'utf8' });
   expect(status).toBe(0);
-  // The next major version of npm refuses what this one warns of.
+  // The next major version of npm refuses options of which this one warns.
   expect(stderr).not.toMatch(/project config/i);
 });
 
@@ -52,4 +53,30 @@ it('what a feature needs and few use is an optional peer, which the tests have',
     expect(manifest.devDependencies).toHaveProperty([name]);
     expect(manifest.dependencies).not.toHaveProperty([name]);
   }
+});
+
+it('a compiled file that anything names, also in a program for another machine, has a source', () => {
+  const mentions = listedFiles('*').flatMap((file) =>
+    /\.(png|svg|ipynb|docx|parquet)$/.test(file)
+      ? []
+      : [...text(file).matchAll(/dist\/((?:src|bench)\/[\w/.-]+)(?:\.d\.ts|\.js)\b/g)].map(([, path]) => ({
+          file,
+          path,
+        })),
+  );
+  expect(mentions.map(({ path }) => path)).toContain('src/index');
+  expect(mentions.filter(({ path }) => !existsSync(join(root, `${path}.ts`)))).toEqual([]);
+});
+
+it('every project of the tests has files: without any its tests would be those of another', async () => {
+  const { default: config } = (await import('../vitest.config.js')) as {
+    default: { test: { projects: { test: { name: string; include: string[] } }[] } };
+  };
+  const { projects } = config.test;
+  expect(projects.map(({ test }) => test.name)).toEqual(['parts', 'jobs', 'install', 'kafka', 'movielens']);
+  for (const { name, include } of projects.map(({ test }) => test))
+    for (const pattern of include) {
+      const folder = pattern.slice(0, pattern.indexOf('/**'));
+      expect(filesUnder(folder, /\.test\.ts$/).length, `${name}: ${pattern}`).toBeGreaterThan(0);
+    }
 });

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const project = join(root, 'python');
-// Not below build/, which every build of the addon clears.
+// The environment is not below build/, which every build of the addon clears.
 const { KINTSUGI_PYTHON: interpreter, KINTSUGI_TEST_TORCH: torch } = process.env;
 const environment = join(project, interpreter ? `.venv-${basename(interpreter)}` : '.venv');
 const python = join(environment, 'bin/python');
@@ -36,7 +36,7 @@ else if (spawnSync(python, ['-c', 'import importlib.util as i; assert i.find_spe
   console.log('\nLEFT OUT: the tests with PyTorch. Set KINTSUGI_TEST_TORCH to what pip is to install.');
 // Tests run the compiled program.
 run('compile', process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-b', 'bench'], root);
-// Formats and types are looked at once, with python3.
+// Formats and types are checked once, with python3.
 if (!interpreter) {
   run('ruff', python, ['-m', 'ruff', 'check', '.']);
   run('ruff format', python, ['-m', 'ruff', 'format', '--check', '.']);

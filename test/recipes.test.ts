@@ -1,29 +1,26 @@
 /**
- * What the recipes of CONTRIBUTING.md add is wired and tested: a message that nobody takes, a limit that
- * holds nowhere, a command or benchmark without a test, and an optimizer that Python lacks are found here by
- * their names.
+ * Checks behind the recipes of CONTRIBUTING.md. They name a message that nobody takes, a limit that holds
+ * nowhere, a command or benchmark without a test, and an optimizer that Python lacks.
  */
-import { execFileSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { BENCHMARKS } from '../bench/registry.js';
 import { createProgram } from '../src/cli/program.js';
 import { DEFAULT_POLICY, DEFAULT_SCHEDULER_POLICY } from '../src/core/shared/policy.js';
-import { OPTIMIZER_KINDS, optimizerParameters } from '../src/optimizers.js';
-import { SCHEDULE_KINDS, scheduleParameters } from '../src/schedules.js';
+import { FORMATS } from '../src/data/formats.js';
+import { OPTIMIZER_KINDS, optimizerParameters } from '../src/engine/optimizers.js';
+import { SCHEDULE_KINDS, scheduleParameters } from '../src/engine/schedules.js';
 import { codeOnly, withoutComments } from './code-only.js';
-
-const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
+import { FORMAT_NAMES } from './data/samples.js';
+import { VECTOR_FORMATS } from './data/vectors.js';
+import { listedFiles, ROOT, text } from './tree.js';
 
 /** All text of these files, in one. */
-function textOf(...patterns: string[]): string {
-  const args = ['ls-files', '--cached', '--others', '--exclude-standard', '--', ...patterns];
-  const files = execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' }).split('\n');
-  const present = files.filter((file) => file !== '' && existsSync(join(ROOT, file)));
-  return present.map((file) => readFileSync(join(ROOT, file), 'utf8')).join('\n');
-}
+const textOf = (...patterns: string[]): string =>
+  listedFiles(...patterns)
+    .map(text)
+    .join('\n');
 
 const THIS_FILE = ':!test/recipes.test.ts';
 
@@ -46,7 +43,7 @@ it('every limit holds somewhere', () => {
 it('a test runs every command', async () => {
   const tests = withoutComments(textOf('test/*.ts', THIS_FILE));
   const names = (await createProgram()).commands.map((command) => command.name());
-  // As test/cli/support.ts runs them, and what is made of it: `kintsugi(['NAME', ...])`, `run('NAME', ...)`.
+  // Tests run commands by functions of test/cli/support.ts: `kintsugi(['NAME', ...])`, `run('NAME', ...)`.
   const run = (name: string) =>
     new RegExp(`\\b(?:(?:kintsugi|start)\\(\\s*\\[|(?:kintsugi|run)\\()\\s*'${name}'`);
   expect(names.filter((name) => !run(name).test(tests))).toEqual([]);
@@ -113,4 +110,61 @@ it('Python has a class for every schedule, and gives it out', () => {
   const names = classes.map(({ name }) => name).sort();
   expect(namesAfter(text, /^SCHEDULES: .* for each in /)).toEqual(names);
   expect(namesAfter(text, /^__all__ = /)).toEqual([...names, 'Schedule'].sort());
+});
+
+/** Rows of the tables of a document, in cells without spaces around them. */
+function tableRows(document: string): string[][] {
+  const lines = textOf(document).split('\n');
+  return lines
+    .filter((line) => /^\|.*\|$/.test(line))
+    .map((line) => line.slice(1, -1).split('|'))
+    .map((cells) => cells.map((cell) => cell.trim()));
+}
+
+it('docs/training.md has the endings, ranges and growth of every format of data files', () => {
+  const quoted = (cell: string | undefined) =>
+    (cell?.match(/`[^`]+`/g) ?? []).map((each) => each.slice(1, -1));
+  const rows = tableRows('docs/training.md');
+  const trained = FORMATS.flatMap(({ name, endings, samples }) =>
+    samples ? [[name, [...endings], samples.ranges, samples.grows ? 'yes' : 'no']] : [],
+  );
+  const written = trained.map(([name]) => {
+    const [, endings, ranges, grows] = rows.find(([first]) => first === name) ?? [];
+    return [name, quoted(endings), /^\w+/.exec(ranges ?? '')?.[0], grows];
+  });
+  expect(trained.length).toBeGreaterThan(3);
+  expect(written).toEqual(trained);
+  const imported = FORMATS.flatMap(({ endings, vectors }) => (vectors ? endings : []));
+  const first = rows.flatMap(([cell]) => quoted(cell)).filter((each) => each.startsWith('.'));
+  expect(first.sort()).toEqual(imported.sort());
+});
+
+it('tests and fuzzers of data files have a file of every format', () => {
+  const isThere = (files: readonly string[], endings: readonly string[]) =>
+    files.some((file) => endings.some((ending) => file.includes(ending)));
+  const missing = FORMATS.flatMap(({ name, endings, samples, vectors }) => [
+    ...(samples && !isThere(FORMAT_NAMES, endings) ? [`${name}: test/data/samples.ts`] : []),
+    ...(vectors && !isThere(VECTOR_FORMATS, endings) ? [`${name}: test/data/vectors.ts`] : []),
+  ]);
+  expect(missing).toEqual([]);
+});
+
+it('Python gives out, tests and documents every layer, and its optimizer finds it', () => {
+  // Plain modules without a job are no layers.
+  const others = ['__init__', '_export'].map((name) => `:!python/src/kintsugi/torch/${name}.py`);
+  const layers = textOf('python/src/kintsugi/torch/_*.py', ...others);
+  const classes = [...layers.matchAll(/^class (\w+)\((nn\.Module|_?Layer|_Collection\[\w+\])\):/gm)];
+  // The pipeline and optimizers find what is a Layer.
+  const lost = classes.filter(([, name, base]) => base === 'nn.Module' && name !== 'Layer');
+  expect(lost.map(([, name]) => name)).toEqual([]);
+  const given = namesAfter(textOf('python/src/kintsugi/torch/__init__.py'), /^__all__ = /);
+  const names = classes.flatMap(([, name]) => (/^_?Layer$/.test(name!) ? [] : [name!]));
+  expect(names.length).toBeGreaterThan(2);
+  expect(given).toEqual(expect.arrayContaining(names));
+  const [page, tests] = [
+    textOf('docs/pytorch.md'),
+    textOf('python/tests/test_torch*.py', 'python/tests/semantics'),
+  ];
+  const missing = (text: string) => given.filter((name) => !new RegExp(`\\b${name}\\b`).test(text));
+  expect([missing(page), missing(tests)]).toEqual([[], []]);
 });

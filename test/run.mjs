@@ -1,6 +1,6 @@
 // `npm test`: the native tests and the addon under AddressSanitizer and UBSan, then the TypeScript tests but
 // for whole jobs, which are `npm run test:jobs`.
-// What a missing tool makes us leave out is said loudly, and fails where CI demands everything.
+// Tests that are left out for a missing tool are reported loudly, and fail where CI demands everything.
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
@@ -34,7 +34,7 @@ async function run(title, command, args) {
   return status === 0;
 }
 
-/** Both have work for one core: the native tests are compiled and run meanwhile. */
+/** Steps that run at once with the build of the native tests, because each has work for one core. */
 const together = [run('the addon under AddressSanitizer', process.execPath, ['native/test/addon-asan.mjs'])];
 
 if (has('cmake')) {
@@ -59,7 +59,7 @@ if (has('cmake')) {
 const [hasAddon] = await Promise.all(together);
 if (!hasAddon) missingTools.push('the addon under AddressSanitizer: see above');
 
-// Tests run the compiled CLI: compile what is here now.
+// Tests run the compiled CLI, so the present sources are compiled.
 await run('compile', process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-b', 'bench']);
 const vitest = join(root, 'node_modules/vitest/vitest.mjs');
 await run('TypeScript tests', process.execPath, [

@@ -2,14 +2,13 @@
  * `kintsugi bench autoscale`: the autoscaler against the rules of others and against an oracle that knows the
  * future, on simulated days. Nothing is measured: the same seed gives the same numbers on any machine.
  */
-import type { Observation, Taken } from '../../src/autoscale/decide/observation.js';
-import { type Policy, policyWith } from '../../src/autoscale/decide/policy.js';
-import type { Given } from '../common/flags.js';
+import type { Observation, TakenTime } from '../../src/fleet/autoscale/decide/observation.js';
+import { type AutoscalePolicy, policyWith } from '../../src/fleet/autoscale/decide/policy.js';
 import { randomU32 } from '../common/random.js';
 import { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
-import { Job, type Outcome } from './job.js';
-import { type AUTOSCALE_FLAGS, parseAutoscaleOptions } from './options.js';
+import { ScaledJob, type ScaledOutcome } from './job.js';
+import type { AutoscaleBenchOptions } from './options.js';
 import { oracle, score } from './oracle.js';
 import { addReal } from './real.js';
 import { des, dlrover, ours, type Rule } from './rules.js';
@@ -18,17 +17,23 @@ import { KINDS, type Scenario, scenario } from './scenario.js';
 /** Seconds between two observations, as a rule sees them. */
 const LOOK = 30;
 
-export const POLICY: Policy = policyWith({
+export const POLICY: AutoscalePolicy = policyWith({
   ps: { least: 2, most: 64 },
   workers: { least: 1, most: 40 },
 });
 
 /** A day of a job under a rule. */
-export function live(scene: Scenario, rule: Rule, seconds: number, seed: number, policy = POLICY): Outcome {
+export function live(
+  scene: Scenario,
+  rule: Rule,
+  seconds: number,
+  seed: number,
+  policy = POLICY,
+): ScaledOutcome {
   const next = randomU32(seed);
-  const job = new Job(scene, rule.first, () => next() / 2 ** 32);
+  const job = new ScaledJob(scene, rule.first, () => next() / 2 ** 32);
   const seen: Observation[] = [];
-  const taken: Taken[] = [];
+  const taken: TakenTime[] = [];
   while (job.at < seconds) {
     if (job.at % LOOK === 0) {
       seen.push(job.observe());
@@ -43,8 +48,7 @@ export function live(scene: Scenario, rule: Rule, seconds: number, seed: number,
   return job.outcome();
 }
 
-export async function run(given: Given<typeof AUTOSCALE_FLAGS>): Promise<void> {
-  const options = parseAutoscaleOptions(given);
+export async function run(options: AutoscaleBenchOptions): Promise<void> {
   const report = new BenchReport('autoscale', options);
   if (options.real) {
     report.parameters.rows = options.rows;

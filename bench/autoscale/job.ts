@@ -2,7 +2,7 @@
  * A job of a day in steps of ten seconds: what PS and workers do, hold and count. The rules that decide see
  * only what an observation has.
  */
-import type { Decision, Observation } from '../../src/autoscale/decide/observation.js';
+import type { Decision, Observation } from '../../src/fleet/autoscale/decide/observation.js';
 import type { Scenario } from './scenario.js';
 
 /** Price of a PS (a processor and its memory), and of a worker, for an hour. */
@@ -13,7 +13,7 @@ const STEP = 10;
 /** Share of the throughput that is left while shards move, and bytes per second that a new node takes in. */
 const WHILE_MOVING = 0.85;
 const MOVE_BYTES = 20 * 2 ** 20;
-/** What a rebalance leaves of the load that is beyond the mean. */
+/** Part of the load beyond the mean that a rebalance leaves. */
 const REBALANCED = 0.5;
 /** Sharpness of the bend where PS and workers are equally fast. */
 const BEND = 4;
@@ -23,7 +23,7 @@ export function throughputOf(workers: number, ps: number): number {
   return workers === 0 ? 0 : 1 / (workers ** -BEND + ps ** -BEND) ** (1 / BEND);
 }
 
-interface Process {
+interface ScaledProcess {
   id: string;
   number: number;
   busy: number;
@@ -33,7 +33,7 @@ interface Process {
   from: number;
 }
 
-export interface Outcome {
+export interface ScaledOutcome {
   samples: number;
   cost: number;
   /** Pushes were refused for want of memory: so many seconds. */
@@ -43,7 +43,7 @@ export interface Outcome {
   workersMean: number;
 }
 
-export class Job {
+export class ScaledJob {
   at = 0;
   private samples = 0;
   private cost = 0;
@@ -51,8 +51,8 @@ export class Job {
   private decisions = 0;
   private psSeconds = 0;
   private workerSeconds = 0;
-  private ps: Process[] = [];
-  private workers: Process[] = [];
+  private ps: ScaledProcess[] = [];
+  private workers: ScaledProcess[] = [];
   private started = 0;
   private moveLeft = 0;
   private rebalancedFor = -1;
@@ -68,12 +68,12 @@ export class Job {
     for (let i = 0; i < size.workers; i++) this.workers.push(this.process('worker', 0));
   }
 
-  private process(kind: string, from: number): Process {
+  private process(kind: string, from: number): ScaledProcess {
     const number = this.started++;
     return { id: `${kind}-${number}`, number, busy: 0, idle: 0, samples: 0, from };
   }
 
-  private serving(list: readonly Process[]): Process[] {
+  private serving(list: readonly ScaledProcess[]): ScaledProcess[] {
     return list.filter(({ from }) => from <= this.at);
   }
 
@@ -180,7 +180,7 @@ export class Job {
     };
   }
 
-  outcome(): Outcome {
+  outcome(): ScaledOutcome {
     return {
       samples: this.samples,
       cost: this.cost,

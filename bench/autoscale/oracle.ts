@@ -3,7 +3,7 @@
  * and its nodes are never slow. It maximises samples^2 / cost: a percent of throughput is worth two of cost,
  * which is what "more stay when they bring at least half of their share" says.
  */
-import type { Policy } from '../../src/autoscale/decide/policy.js';
+import type { AutoscalePolicy } from '../../src/fleet/autoscale/decide/policy.js';
 import { PS_PRICE, throughputOf, WORKER_PRICE } from './job.js';
 import type { Scenario } from './scenario.js';
 
@@ -17,7 +17,7 @@ interface Day {
 }
 
 /** The best of each five minutes when a sample is worth `worth`. */
-function day(scene: Scenario, policy: Policy, seconds: number, worth: number): Day {
+function day(scene: Scenario, policy: AutoscalePolicy, seconds: number, worth: number): Day {
   let samples = 0;
   let cost = 0;
   for (let at = 0; at < seconds; at += STEP) {
@@ -46,7 +46,7 @@ function day(scene: Scenario, policy: Policy, seconds: number, worth: number): D
 export const score = ({ samples, cost }: Day): number => samples / Math.sqrt(cost);
 
 /** Where the score is best a sample is worth twice what it costs, on average: found by going there. */
-export function oracle(scene: Scenario, policy: Policy, seconds: number): Day {
+export function oracle(scene: Scenario, policy: AutoscalePolicy, seconds: number): Day {
   let best: Day | undefined;
   let worth = 1e-7;
   for (let round = 0; round < ROUNDS; round++) {

@@ -6,11 +6,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { createDisplay } from '../../src/local/display.js';
-import { runLocal } from '../../src/local/launcher.js';
-import { bareJob } from '../../src/local/measure.js';
-import type { LocalOptions } from '../../src/local/options.js';
-import { writeDemoData } from '../../src/train/demo-data.js';
+import { createDisplay } from '../../src/fleet/local/display.js';
+import { runLocal } from '../../src/fleet/local/launcher.js';
+import { bareJob } from '../../src/fleet/local/measure.js';
+import type { LocalOptions } from '../../src/fleet/local/options.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
 import type { BenchReport } from '../common/report.js';
 
 const MODEL = fileURLToPath(new URL('../common/waiting-model.js', import.meta.url));
@@ -19,7 +19,7 @@ const BATCH = 64;
 const WAIT_MS = 100;
 const MOST_WORKERS = 4;
 
-/** Of a job with so many rows. @throws what `runLocal` throws */
+/** Runs a job of `rows` samples with and without the autoscaler. @throws what `runLocal` throws */
 export async function addReal(report: BenchReport, rows: number, smoke: boolean): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'kintsugi-autoscale-'));
   try {

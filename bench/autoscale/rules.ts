@@ -1,12 +1,12 @@
 /**
- * What others publish, as rules on the same observations and the same machinery. Only their decisions are
- * compared: that DES closes its sessions behind a barrier, and that DLRover restarts from a checkpoint, is
- * left out, which favours them.
+ * Published autoscalers, as rules on the same observations and the same machinery. Only their decisions are
+ * compared: the barrier behind which DES closes its sessions, and the checkpoint from which DLRover restarts,
+ * are left out, which favours them.
  */
-import { decide } from '../../src/autoscale/decide/decide.js';
-import type { Decision, History } from '../../src/autoscale/decide/observation.js';
-import type { Policy } from '../../src/autoscale/decide/policy.js';
-import { busyPs, recent, throughput } from '../../src/autoscale/decide/trend.js';
+import { decide } from '../../src/fleet/autoscale/decide/decide.js';
+import type { Decision, History } from '../../src/fleet/autoscale/decide/observation.js';
+import type { AutoscalePolicy } from '../../src/fleet/autoscale/decide/policy.js';
+import { busyPs, recent, throughput } from '../../src/fleet/autoscale/decide/trend.js';
 
 export interface Rule {
   name: string;
@@ -22,7 +22,7 @@ const ps = (from: number, to: number, reason: string): Decision[] =>
 const workers = (from: number, to: number, reason: string): Decision[] =>
   to === from ? [] : [{ kind: 'workers', from, to, reason, numbers }];
 
-export function ours(policy: Policy): Rule {
+export function ours(policy: AutoscalePolicy): Rule {
   return {
     name: 'kintsugi',
     first: { ps: policy.ps.least, workers: policy.workers.least },
@@ -35,7 +35,7 @@ export function ours(policy: Policy): Rule {
  * below 0.4 twice: half; at most 100; five minutes apart. It has no rule for workers, so it gets those of
  * DLRover.
  */
-export function des(policy: Policy): Rule {
+export function des(policy: AutoscalePolicy): Rule {
   return {
     name: 'DES',
     first: { ps: policy.ps.least, workers: policy.workers.least },
@@ -67,7 +67,7 @@ function desPs({ seen }: History): number {
  * DLRover's workers: n = ceil(0.85 / use x n), use being that of the PS, at most 8 more; a PS above 0.99:
  * one less; no more once (dv / dn) / (v / n) < 0.2; steady for 60 s, plans 300 s apart.
  */
-function plateau({ seen, taken }: History, policy: Policy): Decision[] {
+function plateau({ seen, taken }: History, policy: AutoscalePolicy): Decision[] {
   const now = seen.at(-1)!;
   const made = taken.filter(({ decision }) => decision.kind === 'workers');
   const last = made.at(-1);
@@ -92,7 +92,7 @@ function plateau({ seen, taken }: History, policy: Policy): Decision[] {
  * memory rule, at 0.9: where the fullest is far above the mean, memory x 2, else PS x 2; a PS has the
  * memory that it has, so PS x 2 in both. Changes of PS are at most hourly, as each is a migration.
  */
-export function dlrover(policy: Policy): Rule {
+export function dlrover(policy: AutoscalePolicy): Rule {
   return {
     name: 'DLRover',
     first: { ps: policy.ps.least, workers: policy.workers.least },

@@ -3,12 +3,11 @@
  * random for minutes, and then the proof that every acknowledged push is in the tables exactly once and that
  * every parity is right. A second run of the same pushes without faults must give the same digest.
  */
-import { KintsugiError } from '../../src/errors.js';
-import type { Given } from '../common/flags.js';
+import { KintsugiError } from '../../src/common/errors.js';
 import { Machines, whyNoMachines } from '../common/machines.js';
-import { type CHAOS_FLAGS, parseChaosOptions } from './options.js';
+import type { ChaosOptions } from './options.js';
 import { chaosReport } from './report.js';
-import { Run } from './run.js';
+import { ChaosSchedule } from './run.js';
 import { makeSecrets } from './secrets.js';
 
 const LOOPBACK = '127.0.0.1';
@@ -17,16 +16,15 @@ const LOOPBACK = '127.0.0.1';
  * @throws BAD_ARGUMENT (also where no machines can be made), TIMEOUT when something hangs, INTERNAL when a
  * goal of safety is missed
  */
-export async function run(given: Given<typeof CHAOS_FLAGS>): Promise<void> {
-  const options = parseChaosOptions(given);
+export async function run(options: ChaosOptions): Promise<void> {
   const why = options.network ? whyNoMachines() : undefined;
   if (why !== undefined) throw new KintsugiError('BAD_ARGUMENT', `bench chaos --network: ${why}`);
   const machines = options.network ? new Machines() : undefined;
   const secrets = makeSecrets(options.token, options.tls, [LOOPBACK, ...(machines?.addresses ?? [])]);
   try {
-    const chaotic = await new Run(options, secrets, { machines }).run();
+    const chaotic = await new ChaosSchedule(options, secrets, { machines }).run();
     options.tell('the same pushes without faults');
-    const quiet = await new Run(options, secrets, { repeat: chaotic }).run();
+    const quiet = await new ChaosSchedule(options, secrets, { repeat: chaotic }).run();
     const report = chaosReport(options, chaotic, quiet);
     report.finish();
     for (const what of [...chaotic.wrong, ...quiet.wrong]) process.stdout.write(`wrong: ${what}\n`);

@@ -4,13 +4,14 @@
  * decides whether it can be, and takes it back when faults make it late. Which is why they need no place in
  * the ledger of faults: a shard that moves never lacks a block, and a node leaves when it holds nothing.
  */
-import type { Client } from '../../src/client/client.js';
-import { KintsugiError } from '../../src/errors.js';
-import { seededRandom } from '../../src/local/kills.js';
-import { psName } from '../../src/local/processes.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import { drain, rebalance, scale } from '../../src/tools/scaling.js';
-import type { Cluster, Role } from './cluster.js';
+
+import { KintsugiError } from '../../src/common/errors.js';
+import { seededRandom } from '../../src/fleet/local/kills.js';
+import { psName } from '../../src/fleet/local/processes.js';
+import type { Client } from '../../src/library/client/client.js';
+import { drain, rebalance, scale } from '../../src/library/tools/scaling.js';
+import { monotonicMs } from '../../src/net/log.js';
+import type { ChaosCluster, ChaosRole } from './cluster.js';
 import { pause } from './pause.js';
 
 export type ChangeKind = 'scaleOut' | 'scaleIn' | 'drain' | 'rebalance';
@@ -18,12 +19,12 @@ export type ChangeEnd = 'done' | 'takenBack' | 'refused';
 export type ChangeCounts = Partial<Record<ChangeKind, Record<ChangeEnd, number>>>;
 
 export interface ChangesOptions {
-  cluster: Cluster;
+  cluster: ChaosCluster;
   client: Client;
   seed: number;
-  /** So many PS processes there are without a change. */
+  /** Number of PS processes when no change is under way. */
   ps: number;
-  /** It begins with one more PS, which is given the time to be done. */
+  /** True: the run begins with one more PS, and the change has the time to end. */
   first: boolean;
   onChange(kind: ChangeKind, end: ChangeEnd | 'begun', detail: string): void;
   onError(error: Error): void;
@@ -35,7 +36,7 @@ const TIMEOUT_MS = 20_000;
 const FIRST_TIMEOUT_MS = 60_000;
 const PAUSE_MS: [least: number, most: number] = [200, 3000];
 
-export class Changes {
+export class ChaosChanges {
   readonly counts: ChangeCounts = {};
   private readonly random: () => number;
   /** Processes that are being started in the place of those that have left. */
@@ -115,7 +116,7 @@ export class Changes {
    * A PS has ended by itself, with exit 0: right if a change emptied it. Another one takes the place of a
    * drained one.
    */
-  left({ name }: Role): void {
+  left({ name }: ChaosRole): void {
     const { cluster, client, ps } = this.options;
     const replace = async () => {
       const { scaling } = await client.status();

@@ -1,8 +1,8 @@
 /** The load clients of a run, seen from the process that makes the trouble. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { KintsugiError } from '../../src/errors.js';
-import type { LoadOptions, LoadReport } from './load.js';
+import { KintsugiError } from '../../src/common/errors.js';
+import type { ChaosLoadOptions, LoadReport } from './load.js';
 
 const LOAD_PATH = fileURLToPath(new URL('./load.js', import.meta.url));
 
@@ -12,10 +12,13 @@ export class LoadClient {
   readonly done: Promise<LoadDone>;
   /** Resolves when the process has ended, in whatever way. */
   readonly gone: Promise<unknown>;
-  /** Of the job; known once it runs. */
+  /** Id of the client in the job; -1 until the process runs. */
   id = -1;
   acknowledged = 0;
-  /** Number of the last push that it has begun, and when it saw others acknowledged, as far as it told. */
+  /**
+   * Number of the last push that the process has begun, and when it saw each acknowledged, as far as
+   * reported.
+   */
   sent = 0;
   readonly acknowledgedAt = new Map<number, number>();
   /** Milliseconds without an acknowledgement, by its last report. */
@@ -28,11 +31,11 @@ export class LoadClient {
   });
 
   constructor(
-    readonly options: LoadOptions,
+    readonly options: ChaosLoadOptions,
     private readonly onWrong: (what: string) => void,
     onLine?: (line: string) => void,
     token = '',
-    /** What the command line begins with. */
+    /** Words before the program on the command line, which put it on its machine. */
     prefix: readonly string[] = [],
   ) {
     const [execPath, ...execArgv] = [...prefix, process.execPath];
@@ -52,7 +55,7 @@ export class LoadClient {
       this.process.on('message', (report: LoadReport) => {
         if (report.kind === 'done') {
           result = report;
-          // It may have had so little to do that it told of no progress.
+          // A short load may end without a report of progress.
           this.started();
         } else this.onReport(report);
       });

@@ -7,13 +7,17 @@ import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { KintsugiError } from '../../src/errors.js';
-import { Child } from '../../src/local/child.js';
-import type { RoleEvent } from '../../src/local/events.js';
-import { psName } from '../../src/local/processes.js';
-import { parseAddress } from '../../src/runtime/address.js';
-import type { Place, Places } from './places.js';
+import { setTimeout as pause } from 'node:timers/promises';
+import { KintsugiError } from '../../src/common/errors.js';
+import { Child } from '../../src/fleet/local/child.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import { psName } from '../../src/fleet/local/processes.js';
+import { parseAddress } from '../../src/net/address.js';
+import type { ChaosPlace, ChaosPlaces } from './places.js';
 import type { Secrets } from './secrets.js';
+
+/** Schedulers that all stand by without a word from the store for so long: the store is not there. */
+const STORE_MS = 4000;
 
 export interface ClusterOptions {
   ps: number;
@@ -28,29 +32,31 @@ export interface ClusterOptions {
   /** The checkpoint that the job begins with; undefined: it begins empty. */
   restore?: string | undefined;
   secrets: Secrets;
-  places: Places;
+  places: ChaosPlaces;
   onEvent(event: RoleEvent, line: string): void;
   /** A PS ended by itself, in order: it was emptied and told to leave, or something is wrong. */
-  onLeft(role: Role): void;
+  onLeft(role: ChaosRole): void;
   /** A role ended by itself otherwise: never right. */
   onDeath(error: KintsugiError): void;
 }
 
-export interface Role {
+export interface ChaosRole {
   name: string;
   child: Child;
-  place: Place;
+  place: ChaosPlace;
   /** Up and joined. */
   ready: boolean;
   suspended: boolean;
 }
 
-export class Cluster {
-  readonly roles = new Map<string, Role>();
-  /** Of each scheduler, by its name. */
-  private readonly fronts = new Map<string, Place & { advertise: string }>();
+export class ChaosCluster {
+  readonly roles = new Map<string, ChaosRole>();
+  /** Place and address of each scheduler, by its name. */
+  private readonly fronts = new Map<string, ChaosPlace & { advertise: string }>();
   private leader = '';
   private led: (() => void)[] = [];
+  /** Why a scheduler does not reach the store. */
+  private problem: string | undefined;
   /** Each run is a job of its own. */
   private readonly job = randomUUID();
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-chaos-'));
@@ -67,7 +73,7 @@ export class Cluster {
   }
 
   /** The scheduler that leads, or led last. */
-  get scheduler(): Role {
+  get scheduler(): ChaosRole {
     return this.role(this.leader);
   }
 
@@ -82,8 +88,15 @@ export class Cluster {
     for (const name of names) this.fronts.set(name, await this.options.places.scheduler());
     const leads = this.nextLeader();
     for (const name of names) await this.startScheduler(name);
-    await leads;
+    await Promise.race([leads, this.storeMissing()]);
     await Promise.all(Array.from({ length: this.options.ps }, (_, index) => this.startPs(psName(index))));
+  }
+
+  /** @throws STORE_FAILED when no scheduler reaches the store in time */
+  private async storeMissing(): Promise<void> {
+    await pause(STORE_MS, undefined, { ref: false });
+    if (this.problem === undefined) return new Promise(() => {});
+    throw new KintsugiError('STORE_FAILED', `no scheduler reaches the store: ${this.problem}`);
   }
 
   async startScheduler(name: string): Promise<void> {
@@ -122,7 +135,7 @@ export class Cluster {
     role.ready = true;
   }
 
-  private launch(name: string, args: string[], place: Place): Role {
+  private launch(name: string, args: string[], place: ChaosPlace): ChaosRole {
     if (this.stopping) {
       place.close();
       throw new KintsugiError('ABORTED', 'the run is ending');
@@ -134,6 +147,8 @@ export class Cluster {
     const child: Child = new Child({
       ...{ name, args, env, prefix: place.prefix },
       onEvent: (event, line) => {
+        if (event.event === 'store.unreachable') this.problem = String(event.message);
+        if (event.event === 'store.reached') this.problem = undefined;
         if (event.event === 'scheduler.ready') {
           this.leader = name;
           for (const resolve of this.led.splice(0)) resolve();
@@ -141,19 +156,13 @@ export class Cluster {
         onEvent(event, line);
       },
     });
-    const role: Role = { name, child, place, ready: false, suspended: false };
+    const role: ChaosRole = { name, child, place, ready: false, suspended: false };
     this.roles.set(name, role);
     void child.exited.then((exit) => {
       role.ready = false;
       this.disconnect(role);
       if (child.expected || this.stopping) return;
-      // It was stopped for longer than its lease. As under any supervisor, it is started again.
-      const death = child.deathOf(exit);
-      if (this.fronts.has(name) && death.code === 'DEPOSED')
-        return void this.startScheduler(name).catch((error: KintsugiError) => {
-          if (!this.stopping) onDeath(error);
-        });
-      if (this.fronts.has(name) || exit.code !== 0) return onDeath(death);
+      if (this.fronts.has(name) || exit.code !== 0) return onDeath(child.deathOf(exit));
       this.roles.delete(name);
       this.options.places.left(name);
       onLeft(role);
@@ -162,7 +171,7 @@ export class Cluster {
   }
 
   /** PS that are up and not suspended. */
-  get running(): Role[] {
+  get running(): ChaosRole[] {
     return [...this.roles.values()].filter(
       (role) => !this.fronts.has(role.name) && role.ready && !role.suspended,
     );
@@ -173,7 +182,7 @@ export class Cluster {
     return this.roles.size - this.fronts.size;
   }
 
-  role(name: string): Role {
+  role(name: string): ChaosRole {
     return this.roles.get(name)!;
   }
 
@@ -185,7 +194,7 @@ export class Cluster {
   }
 
   /** The role's process is gone, and so are its connections and its port. */
-  private disconnect({ name, place, child }: Role): void {
+  private disconnect({ name, place, child }: ChaosRole): void {
     if (!this.fronts.has(name)) place.close();
     else if (this.roles.get(name)?.child === child) place.lose();
   }
@@ -199,7 +208,7 @@ export class Cluster {
 
   resume(name: string): void {
     const role = this.roles.get(name);
-    // It had left before it could be stopped.
+    // The role had left the job before it could be stopped.
     if (!role) return;
     role.suspended = false;
     role.child.signal('SIGCONT');

@@ -3,12 +3,13 @@
  * rows tell how many pushes of theirs each shard applied; then every one of their rows must be exactly what
  * those first pushes give, or a push was applied in part.
  */
-import { auditKeys, auditTable } from '../../src/client/audit.js';
-import type { Client } from '../../src/client/client.js';
-import { loadNative } from '../../src/native.js';
+
+import { loadNative } from '../../src/engine/native.js';
+import { auditKeys, auditTable } from '../../src/library/client/audit.js';
+import type { Client } from '../../src/library/client/client.js';
 import { type ClusterMap, poolOf, shardCount } from '../../src/protocol/map.js';
 import { LoadClient } from './clients.js';
-import type { LoadOptions } from './load.js';
+import type { ChaosLoadOptions } from './load.js';
 import { CRASHED, OWN, PushStream } from './pushes.js';
 
 /** Numbers of their own, so that their rows are nobody else's. */
@@ -20,13 +21,13 @@ export class Crashers {
   private current: LoadClient | undefined;
 
   constructor(
-    private readonly options: Omit<LoadOptions, 'client' | 'crash'>,
+    private readonly options: Omit<ChaosLoadOptions, 'client' | 'crash'>,
     private readonly onWrong: (what: string) => void,
     private readonly onLine: (line: string) => void,
     private readonly token: string,
-    /** What the command line begins with. */
+    /** Words before the program on the command line, which put it on its machine. */
     private readonly prefix: readonly string[],
-    /** So many were killed in earlier lives of the job. */
+    /** Number of clients that were killed in earlier lives of the job. */
     private readonly earlier = 0,
   ) {}
 

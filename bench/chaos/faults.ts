@@ -3,17 +3,18 @@
  * a group lack a block at the same time. A fault that would exceed it now is replaced by one that costs no
  * data.
  */
-import type { Client } from '../../src/client/client.js';
-import { seededRandom } from '../../src/local/kills.js';
+
+import { seededRandom } from '../../src/fleet/local/kills.js';
+import type { Client } from '../../src/library/client/client.js';
+import { monotonicMs } from '../../src/net/log.js';
 import type { PeerId } from '../../src/protocol/map.js';
-import { monotonicMs } from '../../src/runtime/log.js';
 import type { Machines } from '../common/machines.js';
-import type { Cluster, Role } from './cluster.js';
-import { Ledger } from './ledger.js';
+import type { ChaosCluster, ChaosRole } from './cluster.js';
+import { PushLedger } from './ledger.js';
 import { LinkFaults } from './link-faults.js';
 import { NetworkFaults, type Site } from './network-faults.js';
 import { pause } from './pause.js';
-import type { Faculty, FaultKind, ProcessFault, Struck, Weights } from './struck.js';
+import type { Faculty, ProcessFault, Struck, StruckKind, Weights } from './struck.js';
 
 /**
  * Out of their sum. Those that may cost data are only possible now and then, so they are wished for more
@@ -35,7 +36,7 @@ const POLL_MS = 100;
 const IDLE_EVERY = 10;
 
 export interface FaultsOptions {
-  cluster: Cluster;
+  cluster: ChaosCluster;
   client: Client;
   seed: number;
   /** Milliseconds between two faults: evenly distributed between these. */
@@ -44,7 +45,7 @@ export interface FaultsOptions {
   killClient(): string | undefined;
   /** Where roles run on machines of their own: these, and those of the clients. */
   network: { machines: Machines; clients: readonly Site[] } | undefined;
-  onFault(kind: FaultKind, victims: string[], detail: string): void;
+  onFault(kind: StruckKind, victims: string[], detail: string): void;
   onError(error: Error): void;
   tell(text: string): void;
 }
@@ -54,19 +55,19 @@ interface Killed {
   inc: number;
 }
 
-export class Faults implements Struck {
-  readonly counts: Partial<Record<FaultKind, number>> = {};
+export class ChaosFaults implements Struck {
+  readonly counts: Partial<Record<StruckKind, number>> = {};
   private readonly random: () => number;
-  private readonly ledger = new Ledger();
-  /** Killed, and no newer incarnation seen by the scheduler. */
+  private readonly ledger = new PushLedger();
+  /** Killed processes of which the scheduler has not seen a newer incarnation. */
   private killed: Killed[] = [];
   /** Faults that are not over. */
   private readonly open = new Set<Promise<void>>();
-  /** Of these, the ones that may cost data. */
+  /** Number of open faults that may cost data. */
   private costly = 0;
   schedulerDown = false;
   /**
-   * Live nodes may have been given up for a silence that was not theirs: no losses until the job says it is
+   * True: live nodes may have been given up for a silence that others caused. No more losses until the job is
    * whole.
    */
   private unsure = false;
@@ -81,7 +82,7 @@ export class Faults implements Struck {
     this.others = network ? new NetworkFaults(this, network.machines, network.clients) : new LinkFaults(this);
   }
 
-  get cluster(): Cluster {
+  get cluster(): ChaosCluster {
     return this.options.cluster;
   }
 
@@ -116,7 +117,7 @@ export class Faults implements Struck {
   /** Faults until `until` (monotonic milliseconds) or an abort; then waits until every role is up again. */
   async run(until: number, signal: AbortSignal): Promise<void> {
     this.watching = this.watch();
-    // It is waited for at the end.
+    // `run` waits for the watch at its end, and throws its error there.
     this.watching.catch(() => {});
     while (monotonicMs() < until && !signal.aborted) {
       await pause(this.between(...this.options.pauseMs));
@@ -147,13 +148,13 @@ export class Faults implements Struck {
   }
 
   /** PS in random order; seldom one that holds nothing, whose loss proves little. */
-  private candidates(): Role[] {
+  private candidates(): ChaosRole[] {
     const { cluster, client } = this.options;
     const holders = new Set(
       client.clusterMap.groups.flatMap(({ data, sinks }) => [...data, ...sinks].map((entry) => entry.node)),
     );
     const idle = this.random() % IDLE_EVERY === 0;
-    // One that has joined just now, or has left, may not be in the map that we know.
+    // A PS that joined or left a moment ago may be missing in the map of this client.
     const known = new Set(client.clusterMap.nodes.map((node) => node.name));
     return cluster.running
       .filter(({ name }) => known.has(name))
@@ -163,12 +164,12 @@ export class Faults implements Struck {
       .map(({ role }) => role);
   }
 
-  private idsOf(roles: readonly Role[]): PeerId[] {
+  private idsOf(roles: readonly ChaosRole[]): PeerId[] {
     const { nodes } = this.options.client.clusterMap;
     return roles.map((role) => nodes.find((node) => node.name === role.name)!.id);
   }
 
-  victims(count: number, mayBe: (role: Role) => boolean = () => true): Role[] | undefined {
+  victims(count: number, mayBe: (role: ChaosRole) => boolean = () => true): ChaosRole[] | undefined {
     if (this.schedulerDown || this.unsure) return undefined;
     const map = this.options.client.clusterMap;
     const all = this.candidates().filter(mayBe);
@@ -196,14 +197,14 @@ export class Faults implements Struck {
     if (!this.cause(wished)) this.cause(this.pick(this.others.harmless)!);
   }
 
-  count(kind: FaultKind, victims: readonly string[], detail = ''): true {
+  count(kind: StruckKind, victims: readonly string[], detail = ''): true {
     this.counts[kind] = (this.counts[kind] ?? 0) + victims.length;
     this.options.onFault(kind, [...victims], detail);
     return true;
   }
 
   /** false: not possible now. */
-  private cause(kind: FaultKind): boolean {
+  private cause(kind: StruckKind): boolean {
     switch (kind) {
       case 'killPs':
       case 'killPsDuringRecovery':
@@ -237,7 +238,7 @@ export class Faults implements Struck {
     );
   }
 
-  private killRole({ name }: Role): void {
+  private killRole({ name }: ChaosRole): void {
     const { cluster, client } = this.options;
     const { inc } = client.clusterMap.nodes.find((node) => node.name === name)!;
     const { child } = cluster.role(name);

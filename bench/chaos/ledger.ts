@@ -5,7 +5,7 @@
  */
 import type { ClusterMap, PeerId } from '../../src/protocol/map.js';
 
-export class Ledger {
+export class PushLedger {
   private readonly lacking = new Map<number, Set<string>>();
 
   get empty(): boolean {

@@ -1,7 +1,7 @@
 /** Single connections that are cut or held by the proxy in front of a role, while both ends live. */
-import type { Role } from './cluster.js';
+import type { ChaosRole } from './cluster.js';
 import { pause } from './pause.js';
-import type { Faculty, FaultKind, LinkFault, Struck, Weights } from './struck.js';
+import type { Faculty, LinkFault, Struck, StruckKind, Weights } from './struck.js';
 
 /** After it could talk to the scheduler again a live node needs so long at most to be heard of. */
 const NOTICE_MS = 1500;
@@ -17,7 +17,7 @@ export class LinkFaults implements Faculty {
 
   constructor(private readonly struck: Struck) {}
 
-  cause(kind: FaultKind): boolean | undefined {
+  cause(kind: StruckKind): boolean | undefined {
     const { cluster, schedulerDown } = this.struck;
     switch (kind) {
       case 'cutPs':
@@ -41,12 +41,12 @@ export class LinkFaults implements Faculty {
   }
 
   /** All connections through a proxy or some, at least one if there is one. */
-  private cut({ place: { proxy } }: Role): number {
+  private cut({ place: { proxy } }: ChaosRole): number {
     const all = this.struck.oneOf(3) === 0;
     return proxy?.cut(() => all || this.struck.oneOf(3) === 0) || proxy?.cut(() => true) || 0;
   }
 
-  private hold(kind: LinkFault, role: Role | undefined): boolean {
+  private hold(kind: LinkFault, role: ChaosRole | undefined): boolean {
     const proxy = role?.place.proxy;
     if (!proxy) return false;
     const forMs = this.struck.between(50, 1500);

@@ -3,15 +3,16 @@
  * Without `pushes` it goes on until it is told to stop; with it it repeats the first so many. It leaves when
  * its parent does.
  */
-import { type Client, connect, type PushCounts, type PushRequest } from '../../src/client/client.js';
-import { describe, KintsugiError } from '../../src/errors.js';
-import { createLogger, monotonicMs } from '../../src/runtime/log.js';
+
+import { describe, KintsugiError } from '../../src/common/errors.js';
+import { type Client, connect, type PushCounts, type PushRequest } from '../../src/library/client/client.js';
+import { createLogger, monotonicMs } from '../../src/net/log.js';
 import { pause } from './pause.js';
-import { isZero, type ShardCounts, ShardsOfPushes, takePart } from './prefix.js';
+import { isZero, type PrefixCounts, ShardsOfPushes, takePart } from './prefix.js';
 import { PushStream } from './pushes.js';
 import { type AuditCounts, ReplicaAudit } from './replica-audit.js';
 
-export interface LoadOptions {
+export interface ChaosLoadOptions {
   scheduler: string;
   seed: number;
   client: number;
@@ -28,7 +29,7 @@ export interface LoadOptions {
   /** Tells of every push before it is made and when it is acknowledged: the client may be killed. */
   tellsAll?: boolean;
   /** Repeats what a checkpoint held of a client: the first so many pushes of each shard. */
-  held?: ShardCounts;
+  held?: PrefixCounts;
   /** Own rows are read from replicas, too. */
   replicas?: boolean;
 }
@@ -63,7 +64,7 @@ function tell(report: LoadReport): void {
   process.send?.(report);
 }
 
-class Load {
+class ChaosLoad {
   private readonly stream: PushStream;
   private readonly open = new Set<Promise<void>>();
   private lastProgress = monotonicMs();
@@ -78,7 +79,7 @@ class Load {
 
   constructor(
     private readonly client: Client,
-    private readonly options: LoadOptions,
+    private readonly options: ChaosLoadOptions,
     /** Reads from replicas. */
     reader: Client | undefined,
   ) {
@@ -112,8 +113,8 @@ class Load {
     this.done();
   }
 
-  /** Nothing is checked here: rows hold a part of what this stream gives. */
-  private async repeat(held: ShardCounts): Promise<void> {
+  /** Pushes exactly what the checkpoint held. Rows are not checked: they hold a part of the stream only. */
+  private async repeat(held: PrefixCounts): Promise<void> {
     const shards = new ShardsOfPushes(this.client.clusterMap);
     while (!isZero(held)) {
       while (this.open.size >= this.options.inFlight) await Promise.race(this.open);
@@ -209,7 +210,7 @@ function wrong(error: unknown, what: string): void {
 }
 
 async function main(): Promise<void> {
-  const options = JSON.parse(process.argv[2]!) as LoadOptions;
+  const options = JSON.parse(process.argv[2]!) as ChaosLoadOptions;
   const log = createLogger(process.env.KINTSUGI_CHAOS_LOG ? 'json' : 'none', {
     role: 'load',
     name: `load-${options.client}`,
@@ -220,7 +221,7 @@ async function main(): Promise<void> {
   const client = await connect(scheduler, { connectTimeoutMs: CONNECT_MS, audit: true, log, tls, token });
   const reading = { connectTimeoutMs: CONNECT_MS, log, tls, token, replica: true };
   const reader = options.replicas ? await connect(scheduler, reading) : undefined;
-  const load = new Load(client, options, reader);
+  const load = new ChaosLoad(client, options, reader);
   process.on('message', (message) => {
     if (message === 'stop') load.stopped = true;
   });

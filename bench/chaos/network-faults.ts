@@ -4,9 +4,9 @@
  * data is in the ledger until the job has had the time to notice that it is over.
  */
 import type { Machines } from '../common/machines.js';
-import type { Role } from './cluster.js';
+import type { ChaosRole } from './cluster.js';
 import { pause } from './pause.js';
-import type { Faculty, FaultKind, NetworkFault, Struck, Weights } from './struck.js';
+import type { Faculty, NetworkFault, Struck, StruckKind, Weights } from './struck.js';
 
 /** A machine, and what runs on it. */
 export interface Site {
@@ -15,11 +15,11 @@ export interface Site {
 }
 
 /** How long a fault is there. Machines that vanish have been replaced after a second. */
-const VANISHED_MS: Span = [500, 15_000];
-const PARTED_MS: Span = [500, 8000];
-const SLOW_MS: Span = [2000, 10_000];
-const CLIENT_MS: Span = [500, 5000];
-type Span = [least: number, most: number];
+const VANISHED_MS: FaultSpan = [500, 15_000];
+const PARTED_MS: FaultSpan = [500, 8000];
+const SLOW_MS: FaultSpan = [2000, 10_000];
+const CLIENT_MS: FaultSpan = [500, 5000];
+type FaultSpan = [least: number, most: number];
 /**
  * Then all connections are there again, and a sink that was out of reach for too long has been replaced:
  * what is not acknowledged is abandoned after 2 s, dialing takes 2 s at most, and a sink has 3 s.
@@ -52,7 +52,7 @@ export class NetworkFaults implements Faculty {
     private readonly clients: readonly Site[],
   ) {}
 
-  cause(kind: FaultKind): boolean | undefined {
+  cause(kind: StruckKind): boolean | undefined {
     const { machines } = this;
     const unplug: Begin = ({ machine }) => machines.unplug(machine);
     const unplugBoth: Begin = (one, other) => {
@@ -101,7 +101,7 @@ export class NetworkFaults implements Faculty {
     }
   }
 
-  private partFrom({ machine }: Site, { place }: Role): void {
+  private partFrom({ machine }: Site, { place }: ChaosRole): void {
     this.machines.part(machine, place.machine!);
   }
 
@@ -109,14 +109,14 @@ export class NetworkFaults implements Faculty {
     this.machines.block(machine, this.struck.oneOf(2) === 0 ? 'in' : 'out');
   }
 
-  private onPs(kind: NetworkFault, count: number, span: Span, begin: Begin): boolean {
+  private onPs(kind: NetworkFault, count: number, span: FaultSpan, begin: Begin): boolean {
     const sites = this.struck
       .victims(count, ({ place }) => !this.hit.has(place.machine!))
       ?.map(({ name, place }) => ({ name, machine: place.machine! }));
     return sites !== undefined && this.strike(kind, sites, span, begin, true);
   }
 
-  private onScheduler(kind: NetworkFault, span: Span, begin: Begin): boolean {
+  private onScheduler(kind: NetworkFault, span: FaultSpan, begin: Begin): boolean {
     const { struck } = this;
     const { name, place } = struck.cluster.scheduler;
     if (struck.schedulerDown || struck.anyLacking || this.hit.has(place.machine!)) return false;
@@ -128,7 +128,7 @@ export class NetworkFaults implements Faculty {
     return this.strike(kind, [{ name, machine: place.machine! }], span, begin, true, over);
   }
 
-  /** One at a time: most of them are to push. */
+  /** Strikes one client at a time, so that most of them go on pushing. */
   private onClient(kind: NetworkFault, begin: Begin): boolean {
     if (this.clients.some(({ machine }) => this.hit.has(machine))) return false;
     return this.strike(kind, [this.struck.pick(this.clients)!], CLIENT_MS, begin, false);
@@ -137,7 +137,7 @@ export class NetworkFaults implements Faculty {
   private strike(
     kind: NetworkFault,
     sites: readonly Site[],
-    span: Span,
+    span: FaultSpan,
     begin: Begin,
     costly: boolean,
     over = (): void => {},
@@ -161,5 +161,5 @@ export class NetworkFaults implements Faculty {
   }
 }
 
-/** With one machine, or with two. */
+/** Strikes one machine or two. */
 type Begin = (site: Site, other: Site) => void | Promise<void>;

@@ -8,14 +8,14 @@ import { TcpProxy } from './proxy.js';
 /** Schedulers on machines of their own listen here, also when they are started again. */
 const SCHEDULER_PORT = 7077;
 
-export interface Place {
-  /** Behind a proxy only. */
+export interface ChaosPlace {
+  /** Proxy in front of the process, if there is one. */
   readonly proxy?: TcpProxy;
-  /** Its name; of a machine of its own only. */
+  /** Name of the machine; undefined: the process has no machine of its own. */
   readonly machine?: string;
-  /** What the command line begins with. */
+  /** Words before the program on the command line, which put it on its machine. */
   readonly prefix: readonly string[];
-  /** As of `--listen`. */
+  /** Value of `--listen`. */
   readonly listen: string;
   /** host:port at which others reach it; undefined: where it listens. */
   readonly advertise: string | undefined;
@@ -27,28 +27,28 @@ export interface Place {
   lose(): void;
 }
 
-export interface Places {
+export interface ChaosPlaces {
   /** A scheduler's stays, whichever process it is; its address is known before. */
-  scheduler(): Promise<Place & { advertise: string }>;
+  scheduler(): Promise<ChaosPlace & { advertise: string }>;
   /** As on a real machine, a PS that comes back has another port. */
-  ps(name: string): Promise<Place>;
+  ps(name: string): Promise<ChaosPlace>;
   /** The PS has left for good. */
   left(name: string): void;
 }
 
-export class ProxiedPlaces implements Places {
-  async scheduler(): Promise<Place & { advertise: string }> {
+export class ProxiedPlaces implements ChaosPlaces {
+  async scheduler(): Promise<ChaosPlace & { advertise: string }> {
     return behind(new TcpProxy(false));
   }
 
-  async ps(): Promise<Place> {
+  async ps(): Promise<ChaosPlace> {
     return behind(new TcpProxy(true));
   }
 
   left(): void {}
 }
 
-async function behind(proxy: TcpProxy): Promise<Place & { advertise: string }> {
+async function behind(proxy: TcpProxy): Promise<ChaosPlace & { advertise: string }> {
   await proxy.open();
   return {
     proxy,
@@ -61,19 +61,19 @@ async function behind(proxy: TcpProxy): Promise<Place & { advertise: string }> {
   };
 }
 
-export class MachinePlaces implements Places {
+export class MachinePlaces implements ChaosPlaces {
   /** By names of PS. */
   private readonly taken = new Map<string, string>();
   private readonly free: string[] = [];
 
   constructor(private readonly machines: Machines) {}
 
-  async scheduler(): Promise<Place & { advertise: string }> {
+  async scheduler(): Promise<ChaosPlace & { advertise: string }> {
     const address = `${this.machines.add()}:${SCHEDULER_PORT}`;
     return { ...this.on(address), advertise: address };
   }
 
-  async ps(name: string): Promise<Place> {
+  async ps(name: string): Promise<ChaosPlace> {
     const machine = this.taken.get(name) ?? this.free.shift() ?? this.machines.add();
     this.taken.set(name, machine);
     return this.on(`${machine}:0`);
@@ -86,7 +86,7 @@ export class MachinePlaces implements Places {
   }
 
   /** The kernel of a machine resets the connections of a process that ends, and refuses new ones. */
-  private on(listen: string): Place {
+  private on(listen: string): ChaosPlace {
     const machine = listen.slice(0, listen.lastIndexOf(':'));
     const prefix = this.machines.on(machine);
     return { machine, prefix, listen, advertise: undefined, aim() {}, close() {}, lose() {} };

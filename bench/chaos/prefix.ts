@@ -2,12 +2,13 @@
  * Which shards a push touches. A snapshot of a shard holds the first so many pushes of a client that touch
  * it, so what a checkpoint holds of a client is a number for each shard.
  */
-import type { PushRequest } from '../../src/client/client.js';
-import { loadNative } from '../../src/native.js';
+
+import { loadNative } from '../../src/engine/native.js';
+import type { PushRequest } from '../../src/library/client/client.js';
 import { type ClusterMap, poolOf, shardCount, tableByName } from '../../src/protocol/map.js';
 
-/** Of each pool: so many pushes of each of its shards. */
-export type ShardCounts = Record<string, number[]>;
+/** Number of pushes of each shard, by pool. */
+export type PrefixCounts = Record<string, number[]>;
 
 /** Shards of a push: those of the keys of each request, in their order. */
 export interface Touched {
@@ -43,7 +44,7 @@ export class ShardsOfPushes {
   }
 
   /** Zero for every shard. */
-  none(): ShardCounts {
+  none(): PrefixCounts {
     return Object.fromEntries(this.map.pools.map((pool) => [pool.name, new Array(shardCount(pool)).fill(0)]));
   }
 }
@@ -63,7 +64,7 @@ export function eachShard(touched: readonly Touched[]): [pool: string, shard: nu
  * The part of a push that goes to shards of which some are left; these have one less afterwards. Undefined
  * when there is no such part.
  */
-export function takePart(touched: readonly Touched[], left: ShardCounts): PushRequest[] | undefined {
+export function takePart(touched: readonly Touched[], left: PrefixCounts): PushRequest[] | undefined {
   const part = touched.flatMap(({ request, pool, shards }) => {
     const rows = [...shards.keys()].filter((row) => left[pool]![shards[row]!]! > 0);
     if (rows.length === 0) return [];
@@ -80,6 +81,6 @@ export function takePart(touched: readonly Touched[], left: ShardCounts): PushRe
   return part.length > 0 ? part : undefined;
 }
 
-export function isZero(counts: ShardCounts): boolean {
+export function isZero(counts: PrefixCounts): boolean {
   return Object.values(counts).every((shards) => shards.every((count) => count === 0));
 }

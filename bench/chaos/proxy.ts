@@ -5,7 +5,7 @@
  */
 import { createServer, connect as dial, type Server, type Socket } from 'node:net';
 
-interface Pair {
+interface ProxyPair {
   inner: Socket | undefined;
   outer: Socket;
 }
@@ -13,7 +13,7 @@ interface Pair {
 export class TcpProxy {
   private server: Server | undefined;
   private target: number | undefined;
-  private readonly pairs = new Set<Pair>();
+  private readonly pairs = new Set<ProxyPair>();
   private held = false;
   port = 0;
 
@@ -70,7 +70,7 @@ export class TcpProxy {
     return count;
   }
 
-  /** Nothing passes until `release`; senders see a full socket. */
+  /** Lets no byte pass until `release`; senders see a full socket. */
   hold(): void {
     this.held = true;
     for (const { inner, outer } of this.pairs) {
@@ -90,7 +90,7 @@ export class TcpProxy {
   }
 
   private accept(outer: Socket): void {
-    const pair: Pair = { inner: undefined, outer };
+    const pair: ProxyPair = { inner: undefined, outer };
     this.pairs.add(pair);
     outer.setNoDelay(true);
     outer.on('error', () => this.end(pair));
@@ -99,7 +99,7 @@ export class TcpProxy {
     else if (!this.patient) this.end(pair);
   }
 
-  private join(pair: Pair): void {
+  private join(pair: ProxyPair): void {
     const { outer } = pair;
     const inner = dial({ host: '127.0.0.1', port: this.target!, noDelay: true });
     pair.inner = inner;
@@ -122,7 +122,7 @@ export class TcpProxy {
     outer.pause();
   }
 
-  private end(pair: Pair): void {
+  private end(pair: ProxyPair): void {
     if (!this.pairs.delete(pair)) return;
     pair.outer.resetAndDestroy();
     pair.inner?.destroy();

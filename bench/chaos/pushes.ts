@@ -1,5 +1,5 @@
 /**
- * What a load client pushes: a pure function of (seed, client, number), so that a quiet run can repeat
+ * Pushes of a load client: a pure function of (seed, client, number), so that a quiet run can repeat
  * exactly the pushes of a chaotic one. Integer gradients with SGD and lr -1 add up exactly in float32
  * whatever the order, so clients may share rows; rows with optimizer state (Adam) belong to one client each,
  * whose pushes to a shard have an order.
@@ -7,8 +7,9 @@
  * `own` rows are a check while things happen: the n-th push of a row adds a weight that depends on n, so what
  * is read must be the sum of a prefix, at least of what was acknowledged and at most of what was sent.
  */
-import type { Client, PushRequest, TableOptions } from '../../src/client/client.js';
-import { seededRandom } from '../../src/local/kills.js';
+
+import { seededRandom } from '../../src/fleet/local/kills.js';
+import type { Client, PushRequest, TableOptions } from '../../src/library/client/client.js';
 import type { AuditedRows } from './replica-audit.js';
 
 const OWN_ROWS = 256;
@@ -31,14 +32,14 @@ const SHARED = { name: 'shared', dim: 16, optimizer: ADD, initializer: ZEROS };
 const MIRRORED = { name: 'mirrored', dim: 32, optimizer: ADD, initializer: ZEROS, pool: 'mirrored' };
 
 /**
- * Of clients that are killed; named like an audit, because a quiet run cannot repeat it and digests leave
- * audits out.
+ * Table of the clients that are killed. A quiet run cannot repeat their pushes, so the table is named like an
+ * audit: digests leave audits out.
  */
 export const CRASHED = { ...OWN, name: '__audit/crashed' };
 
 export const TABLES: TableOptions[] = [OWN, MOMENTS, SHARED, MIRRORED, CRASHED];
 
-/** What the n-th push (from 1) to an own row adds; prefix sums stay exact to two million pushes of a row. */
+/** Weight that the n-th push (from 1) adds to an own row. Prefix sums are exact up to two million pushes. */
 function weight(n: number): number {
   return 1 + ((n * 5) % 7);
 }
@@ -62,7 +63,7 @@ export class PushStream {
     private readonly seed: number,
     private readonly client: number,
     private readonly sharedRows: number,
-    /** Own rows only, in the table of those who are killed. */
+    /** True: pushes only own rows, in the table of the clients that are killed. */
     private readonly crash = false,
   ) {}
 
@@ -83,7 +84,7 @@ export class PushStream {
     return (BigInt(this.client + 1) << 40n) | BigInt(row);
   }
 
-  /** Own rows, for who audits them elsewhere. */
+  /** Own rows, for an audit elsewhere. */
   get own(): AuditedRows {
     const keys = this.keys();
     return { table: this.table, dim: OWN.dim, keys, sent: (row) => this.sent[row]!, sum: prefixSum };

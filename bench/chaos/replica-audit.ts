@@ -1,14 +1,15 @@
 /**
- * What a client of the load reads of its own rows from replicas. An answer must be a state that the owner
- * had: each row is the sum of a prefix of the pushes to it. It must not be older than it says: the prefix has
- * what was acknowledged before. And of one ownership a later position never has fewer pushes.
+ * Audit of the own rows that a load client reads from replicas. An answer must be a state that the owner had:
+ * each row is the sum of a prefix of the pushes to it. An answer must not be older than it says: the prefix
+ * has what was acknowledged before. Within one ownership a later position never has fewer pushes.
  */
-import type { Client } from '../../src/client/client.js';
-import type { ReplicaAnswer } from '../../src/client/options.js';
-import { KintsugiError } from '../../src/errors.js';
-import { loadNative } from '../../src/native.js';
+
+import { KintsugiError } from '../../src/common/errors.js';
+import { loadNative } from '../../src/engine/native.js';
+import type { Client } from '../../src/library/client/client.js';
+import type { ReplicaAnswer } from '../../src/library/client/options.js';
+import { monotonicMs } from '../../src/net/log.js';
 import { poolOf, shardCount } from '../../src/protocol/map.js';
-import { monotonicMs } from '../../src/runtime/log.js';
 
 export interface AuditCounts {
   /** Pulls that were answered, and those that were refused because no replica had what was asked for. */

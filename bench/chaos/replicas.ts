@@ -2,9 +2,9 @@
  * Replicas of a run: processes that follow all shards, or half of them each, and are killed and stopped at
  * random times. They hold nothing that the job needs, so there is no bound on how many are away at once.
  */
-import { Child } from '../../src/local/child.js';
-import { seededRandom } from '../../src/local/kills.js';
-import { monotonicMs } from '../../src/runtime/log.js';
+import { Child } from '../../src/fleet/local/child.js';
+import { seededRandom } from '../../src/fleet/local/kills.js';
+import { monotonicMs } from '../../src/net/log.js';
 import type { Machines } from '../common/machines.js';
 import { pause } from './pause.js';
 import type { Secrets } from './secrets.js';
@@ -27,7 +27,7 @@ export interface ReplicasOptions {
   onError(error: Error): void;
 }
 
-export class Replicas {
+export class ChaosReplicas {
   readonly counts: Partial<Record<ReplicaFault, number>> = {};
   private readonly children: Child[] = [];
   private readonly places: { prefix: readonly string[]; listen: string }[] = [];

@@ -1,4 +1,4 @@
-/** What a run of chaos shows, beside its goals. */
+/** Report of a run of chaos: its counts and its goals. */
 
 import { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
@@ -26,7 +26,7 @@ export interface ChaosDetails {
   seconds: number;
 }
 
-/** Of all clients. */
+/** Audits of replicas, summed over all clients. */
 function auditOf({ clients }: ChaosRun): AuditCounts {
   const audits = clients.flatMap(({ audit }) => audit ?? []);
   const sum = (field: keyof AuditCounts) => audits.reduce((total, audit) => total + audit[field], 0);

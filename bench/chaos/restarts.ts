@@ -2,24 +2,25 @@
  * Every process of the job is killed at once, again and again, and the job is started again with its newest
  * checkpoint. What must be in it is checked each time (restored.ts).
  */
-import { checkpointNumbers } from '../../src/checkpoint/checkpoints.js';
-import { withPlace } from '../../src/checkpoint/open.js';
-import type { Client } from '../../src/client/client.js';
-import { KintsugiError } from '../../src/errors.js';
-import { numberOf, type RoleEvent } from '../../src/local/events.js';
-import { seededRandom } from '../../src/local/kills.js';
-import { monotonicMs } from '../../src/runtime/log.js';
+
+import { KintsugiError } from '../../src/common/errors.js';
+import { numberOf, type RoleEvent } from '../../src/fleet/local/events.js';
+import { seededRandom } from '../../src/fleet/local/kills.js';
+import type { Client } from '../../src/library/client/client.js';
+import { monotonicMs } from '../../src/net/log.js';
+import { checkpointNumbers } from '../../src/stores/checkpoint/checkpoints.js';
+import { withPlace } from '../../src/stores/checkpoint/open.js';
 import type { LoadClient } from './clients.js';
 import { pause } from './pause.js';
 import { changedSince, damaged, type Held, RestoreChecker, type RestoredCounts } from './restored.js';
 
-/** One time that everything was killed. */
+/** One kill of every process, and the restore after it. */
 export interface Restart extends RestoredCounts {
   /** Number of the checkpoint. */
   checkpoint: number;
   /** Clients that were killed since the last time. */
   clients: number;
-  /** Times that it was killed again while it was restored. */
+  /** Number of further kills while the job was restored. */
   again: number;
   /** From the kill to a job in which every shard serves. */
   seconds: number;
@@ -33,7 +34,7 @@ const AGAIN_READY_MS: [least: number, most: number] = [0, 600];
 
 export class Restarts {
   readonly all: Restart[] = [];
-  /** Of all clients that were killed, what is in the job. */
+  /** Pushes of killed clients that are in the job. */
   readonly held: Held[] = [];
   /** When each checkpoint began. */
   private readonly begun = new Map<number, number>();

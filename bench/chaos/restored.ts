@@ -7,35 +7,36 @@
  * checkpoint, with the rows of the client, and with what it had told: all that was acknowledged before the
  * checkpoint began is in it, and nothing that was never sent.
  */
-import { readManifest } from '../../src/checkpoint/checkpoints.js';
-import { openPlace, withPlace } from '../../src/checkpoint/open.js';
-import { readSegmentOf, verifyCheckpoint } from '../../src/checkpoint/verify.js';
-import { auditKeys, auditTable } from '../../src/client/audit.js';
-import type { Client } from '../../src/client/client.js';
-import { loadNative } from '../../src/native.js';
+
+import { loadNative } from '../../src/engine/native.js';
+import { auditKeys, auditTable } from '../../src/library/client/audit.js';
+import type { Client } from '../../src/library/client/client.js';
 import { shardCount, tableByName } from '../../src/protocol/map.js';
+import { readManifest } from '../../src/stores/checkpoint/checkpoints.js';
+import { openPlace, withPlace } from '../../src/stores/checkpoint/open.js';
+import { readSegmentOf, verifyCheckpoint } from '../../src/stores/checkpoint/verify.js';
 import type { LoadClient } from './clients.js';
-import { eachShard, isZero, type ShardCounts, ShardsOfPushes } from './prefix.js';
+import { eachShard, isZero, type PrefixCounts, ShardsOfPushes } from './prefix.js';
 import { CRASHED, OWN, PushStream } from './pushes.js';
 
 /** Pushes count once per shard that they touch. */
 export interface RestoredCounts {
-  /** Seen by the clients before they were killed. */
+  /** Pushes that clients saw acknowledged before they were killed. */
   acknowledged: number;
-  /** Of these, in the checkpoint. */
+  /** Acknowledged pushes that are in the checkpoint. */
   restored: number;
-  /** Of those that are not, acknowledged after the checkpoint had begun: acknowledged - restored. */
+  /** Pushes that were acknowledged after the checkpoint had begun, and are not in it: allowed. */
   lostAfterCheckpoint: number;
-  /** Acknowledged before it began, and not in it: never. */
+  /** Pushes that were acknowledged before it began, and are not in it: must be 0. */
   lostBefore: number;
-  /** In the checkpoint, and their clients were killed before they were told. */
+  /** Pushes in the checkpoint whose clients were killed before an acknowledgement came. */
   untold: number;
 }
 
-/** What a checkpoint holds of a client. */
+/** Part of the pushes of a client that a checkpoint holds. */
 export interface Held {
   load: LoadClient;
-  counts: ShardCounts;
+  counts: PrefixCounts;
 }
 
 export interface RestoreCheck {
@@ -109,7 +110,7 @@ export class RestoreChecker {
     this.wrong.push(`client ${load.options.client}, restored: ${what}`);
   }
 
-  private async heldOf(load: LoadClient, files: Map<string, Map<bigint, number>>): Promise<ShardCounts> {
+  private async heldOf(load: LoadClient, files: Map<string, Map<bigint, number>>): Promise<PrefixCounts> {
     const counts = await countsOf(this.client, load.id);
     for (const pool of this.client.clusterMap.pools) {
       const { name } = auditTable(pool);
@@ -122,7 +123,7 @@ export class RestoreChecker {
     return counts;
   }
 
-  private async compare(load: LoadClient, held: ShardCounts): Promise<void> {
+  private async compare(load: LoadClient, held: PrefixCounts): Promise<void> {
     const { seed, client: number, sharedRows, crash } = load.options;
     const stream = new PushStream(seed, number, sharedRows, crash);
     const seen = this.shards.none();
@@ -188,8 +189,8 @@ export class RestoreChecker {
   }
 }
 
-/** As the audit rows of a client say. */
-async function countsOf(client: Client, id: number): Promise<ShardCounts> {
+/** Number of pushes of each shard, according to the audit rows of a client. */
+async function countsOf(client: Client, id: number): Promise<PrefixCounts> {
   const { pools } = client.clusterMap;
   const known = pools.filter((pool) => tableByName(client.clusterMap, auditTable(pool).name));
   const rows = await client.pull(

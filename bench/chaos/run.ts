@@ -3,32 +3,32 @@
  * repeats the pushes of another. It ends when all pushes are durable and the job is redundant again.
  */
 import { appendFileSync } from 'node:fs';
-import { type Client, connect } from '../../src/client/client.js';
-import { describe, KintsugiError } from '../../src/errors.js';
-import type { RoleEvent } from '../../src/local/events.js';
-import { timeText } from '../../src/local/text.js';
+import { describe, KintsugiError } from '../../src/common/errors.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import { timeText } from '../../src/fleet/local/text.js';
+import { type Client, connect } from '../../src/library/client/client.js';
+import { checkPushes, type PushAudit } from '../../src/library/tools/audit.js';
+import { type Digest, digest } from '../../src/library/tools/digest.js';
+import { checkParity, type ParityCheck } from '../../src/library/tools/parity.js';
+import { monotonicMs } from '../../src/net/log.js';
 import type { PeerId } from '../../src/protocol/map.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import { checkPushes, type PushAudit } from '../../src/tools/audit.js';
-import { type Digest, digest } from '../../src/tools/digest.js';
-import { checkParity, type ParityCheck } from '../../src/tools/parity.js';
 import type { Machines } from '../common/machines.js';
-import { type ChangeCounts, type ChangeEnd, type ChangeKind, Changes } from './changes.js';
+import { type ChangeCounts, type ChangeEnd, type ChangeKind, ChaosChanges } from './changes.js';
 import { LoadClient, type LoadDone } from './clients.js';
-import { Cluster } from './cluster.js';
+import { ChaosCluster } from './cluster.js';
 import { Crashers } from './crashers.js';
-import { Faults } from './faults.js';
-import type { LoadOptions } from './load.js';
+import { ChaosFaults } from './faults.js';
+import type { ChaosLoadOptions } from './load.js';
 import type { Site } from './network-faults.js';
 import type { ChaosOptions } from './options.js';
 import { pause } from './pause.js';
 import { MachinePlaces, ProxiedPlaces } from './places.js';
 import { TABLES } from './pushes.js';
-import { type ReplicaFault, Replicas } from './replicas.js';
+import { ChaosReplicas, type ReplicaFault } from './replicas.js';
 import { type Restart, Restarts } from './restarts.js';
 import { changedSince, type Held } from './restored.js';
 import type { Secrets } from './secrets.js';
-import type { FaultKind } from './struck.js';
+import type { StruckKind } from './struck.js';
 
 const CONNECT_MS = 60_000;
 /** Without an acknowledgement for so long a client hangs. */
@@ -38,16 +38,16 @@ const HEAL_MS = 120_000;
 const POLL_MS = 200;
 
 export interface ChaosRun {
-  /** Those that came to their end, and the number of the first of them. */
+  /** Load clients that came to their end, and the number of the first of them. */
   clients: LoadDone[];
   firstClient: number;
-  /** Of clients that were killed with everything else, what was restored. */
+  /** Restored pushes of clients that were killed together with the job. */
   held: Held[];
   restarts: Restart[];
   pushes: PushAudit;
   parity: ParityCheck;
   digest: Digest;
-  faults: Partial<Record<FaultKind, number>>;
+  faults: Partial<Record<StruckKind, number>>;
   changes: ChangeCounts;
   /** Undefined: there were none. */
   replicas: Partial<Record<ReplicaFault, number>> | undefined;
@@ -62,23 +62,23 @@ export interface RunHow {
   machines?: Machines | undefined;
 }
 
-export class Run {
+export class ChaosSchedule {
   private readonly abort = new AbortController();
   private readonly wrong: string[] = [];
   private readonly faults: ChaosRun['faults'] = {};
   private readonly changeCounts: ChangeCounts = {};
   /** Everything is killed now and then, and restored; undefined: it is not. */
   private readonly restarts: Restarts | undefined;
-  private cluster: Cluster;
+  private cluster: ChaosCluster;
   private loads: LoadClient[] = [];
   private firstClient: number;
   private crashed = 0;
-  /** Of the clients. */
+  /** Machine or place of each client. */
   private readonly sites: Site[] = [];
   private crashers: Crashers | undefined;
   private client: Client | undefined;
-  private changes: Changes | undefined;
-  private replicas: Replicas | undefined;
+  private changes: ChaosChanges | undefined;
+  private replicas: ChaosReplicas | undefined;
   private readonly started = monotonicMs();
 
   constructor(
@@ -94,10 +94,10 @@ export class Run {
   }
 
   /** `restore`: the checkpoint that its job begins with. */
-  private newCluster(restore?: string): Cluster {
+  private newCluster(restore?: string): ChaosCluster {
     const { options, secrets, how } = this;
     const { ps, code, groups, recoveryRate, schedulers, store } = options;
-    return new Cluster({
+    return new ChaosCluster({
       ...{ ps, code, groups, recoveryRate, schedulers, store, secrets, restore },
       checkpoint: this.restarts && options.checkpoint,
       places: how.machines ? new MachinePlaces(how.machines) : new ProxiedPlaces(),
@@ -163,13 +163,13 @@ export class Run {
     });
   }
 
-  /** As a whole process each; resolves when all of them have pushes that are durable. */
+  /** Starts each client as a process; resolves when all of them have durable pushes. */
   private async startLoads(): Promise<void> {
     this.loads = Array.from({ length: this.options.clients }, (_, index) => this.startLoad(index));
     await this.unlessEnded(Promise.all(this.loads.map((load) => load.running)));
   }
 
-  /** What checkpoints held of clients that were killed, a few at a time. */
+  /** Repeats the pushes of killed clients that checkpoints held, with a few clients at a time. */
   private async repeatHeld(held: readonly Held[]): Promise<void> {
     const waiting = held.filter(({ load }) => !load.options.crash).values();
     const repeats = Array.from({ length: this.options.clients }, async () => {
@@ -181,8 +181,8 @@ export class Run {
     await Promise.all(repeats);
   }
 
-  /** What every load client is told. */
-  private get where(): Pick<LoadOptions, 'scheduler' | 'caFile'> {
+  /** Address and certificate for every load client. */
+  private get where(): Pick<ChaosLoadOptions, 'scheduler' | 'caFile'> {
     return { scheduler: this.cluster.address, caFile: this.secrets.tls?.certFile };
   }
 
@@ -195,7 +195,7 @@ export class Run {
     return this.loadClient({ ...own, ...length, ...watched }, this.site(`client-${index}`));
   }
 
-  private loadClient(options: LoadOptions, prefix: readonly string[]): LoadClient {
+  private loadClient(options: ChaosLoadOptions, prefix: readonly string[]): LoadClient {
     return new LoadClient(
       options,
       (what) => this.violation(what),
@@ -207,7 +207,7 @@ export class Run {
 
   private async startReplicas(): Promise<void> {
     const { options, secrets } = this;
-    this.replicas = new Replicas({
+    this.replicas = new ChaosReplicas({
       ...{ count: options.replicas, scheduler: this.cluster.address, seed: options.seed + 2, secrets },
       machines: this.how.machines,
       onLine: (line) => this.log(line),
@@ -250,7 +250,7 @@ export class Run {
     const client = this.client!;
     const { sharedRows, pauseMs } = options;
     const seed = options.seed + life * 1000;
-    /** The job is about to be killed: whatever comes of it. */
+    /** Aborted just before every process is killed: from then on errors do not count. */
     const over = new AbortController();
     const onError = (error: Error) => {
       if (!over.signal.aborted) this.violation(describe(error));
@@ -267,7 +267,7 @@ export class Run {
     this.crashers = crashers;
     crashers.start();
     const { machines } = this.how;
-    const faults = new Faults({
+    const faults = new ChaosFaults({
       network: machines && { machines, clients: this.sites },
       tell: (text) => this.tell(text),
       killClient: () => crashers.crash(),
@@ -278,9 +278,9 @@ export class Run {
       },
       onError,
     });
-    // What was restored has no redundancy yet.
+    // Restored shards have no redundancy yet.
     if (life > 0) faults.doubt();
-    const changes = new Changes({
+    const changes = new ChaosChanges({
       ...{ cluster: this.cluster, client, seed: seed + 1, ps: options.ps, first: life === 0 },
       onChange: (kind, end, detail) => {
         this.log(JSON.stringify({ mono: monotonicMs(), event: 'change', kind, end, detail }));
@@ -300,7 +300,7 @@ export class Run {
     over.abort();
     this.crashed += crashers.dead.length + 1;
     for (const [kind, count] of Object.entries(faults.counts))
-      this.faults[kind as FaultKind] = (this.faults[kind as FaultKind] ?? 0) + count;
+      this.faults[kind as StruckKind] = (this.faults[kind as StruckKind] ?? 0) + count;
     addChanges(this.changeCounts, changes.counts);
     if (!isKilled) await crashers.stop();
     return isKilled;
@@ -386,7 +386,7 @@ export class Run {
         await this.changes?.settled();
         const status = await client.status();
         const changing = status.scaling.changes.some((change) => change.state === 'running');
-        // One that was told to leave and has not ended yet is none of the job's.
+        // A PS that was told to leave and still runs is not in the job any more.
         const leaving = this.cluster.running.some(
           ({ name }) => !status.nodes.some((node) => node.name === name),
         );
@@ -399,7 +399,7 @@ export class Run {
     await this.within('the job did not become redundant again', wait());
   }
 
-  /** Who comes back is a newcomer, and gets shards as one. Where there are few groups some have none. */
+  /** True: this PS holds a shard, or --groups is given: then there may be too few groups for every PS. */
   private hasShards({ clusterMap }: Client, id: PeerId): boolean {
     if (this.options.groups !== undefined) return true;
     return clusterMap.groups.some(({ data, sinks }) => [...data, ...sinks].some(({ node }) => node === id));
@@ -420,7 +420,7 @@ export class Run {
     }
   }
 
-  /** The first one ends the chaos: what follows would only cover the tracks. */
+  /** Keeps the first violation and ends the chaos: more faults would cover the tracks. */
   private violation(what: string): void {
     this.wrong.push(what);
     this.log(JSON.stringify({ mono: monotonicMs(), event: 'violation', what }));

@@ -6,12 +6,12 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, KintsugiError } from '../../src/errors.js';
+import { describe, KintsugiError } from '../../src/common/errors.js';
 
 export interface Secrets {
-  /** '' = none. */
+  /** Token of clients; '': none. */
   token: string;
-  /** Of scheduler and PS; '' = none. */
+  /** Token of scheduler and PS; '': none. */
   nodeToken: string;
   /** A certificate that signs itself, with its key. */
   tls: { certFile: string; keyFile: string } | undefined;

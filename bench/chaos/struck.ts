@@ -1,7 +1,7 @@
-/** What kinds of faults there are, and what those of each room have in common. */
-import type { Cluster, Role } from './cluster.js';
+/** Kinds of faults, and the interface of the modules that cause them. */
+import type { ChaosCluster, ChaosRole } from './cluster.js';
 
-/** Of processes (faults.ts). */
+/** Faults of processes (faults.ts). */
 export type ProcessFault =
   | 'killPs'
   | 'killTwoPs'
@@ -11,11 +11,11 @@ export type ProcessFault =
   | 'killSchedulerAndPs'
   | 'stopScheduler'
   | 'killClient';
-/** Every process of the job at once (restarts.ts). */
+/** Kill of every process of the job at once (restarts.ts). */
 export type JobFault = 'killAll';
-/** Of connections through a proxy (link-faults.ts). */
+/** Faults of connections through a proxy (link-faults.ts). */
 export type LinkFault = 'cutPs' | 'holdPs' | 'cutScheduler' | 'holdScheduler';
-/** Of machines of their own (network-faults.ts). */
+/** Faults of machines of their own (network-faults.ts). */
 export type NetworkFault =
   | 'vanishPs'
   | 'vanishTwoPs'
@@ -30,35 +30,37 @@ export type NetworkFault =
   | 'slowPs'
   | 'slowScheduler'
   | 'slowClient';
-export type FaultKind = ProcessFault | JobFault | LinkFault | NetworkFault;
+export type StruckKind = ProcessFault | JobFault | LinkFault | NetworkFault;
 
 export type Weights<Kind> = readonly (readonly [kind: Kind, weight: number])[];
 
-/** A kind of faults beside those of processes. */
+/** Faults of links or of machines, beside those of processes. */
 export interface Faculty {
-  weights: Weights<FaultKind>;
-  /** Those that cost no data. */
-  harmless: readonly FaultKind[];
-  /** Undefined: it is none of these. false: not possible now. */
-  cause(kind: FaultKind): boolean | undefined;
+  weights: Weights<StruckKind>;
+  /** Kinds that cost no data. */
+  harmless: readonly StruckKind[];
+  /** Causes the fault. Undefined: another module causes this kind; false: not possible now. */
+  cause(kind: StruckKind): boolean | undefined;
 }
 
-/** What they need of the others. */
+/** Services of faults.ts for the other modules. */
 export interface Struck {
-  readonly cluster: Cluster;
+  readonly cluster: ChaosCluster;
   between(least: number, most: number): number;
-  /** 0 to `below` - 1. */
+  /** A number from 0 to `below` - 1. */
   oneOf(below: number): number;
   pick<T>(from: readonly T[]): T | undefined;
   /** `count` victims that may be lost at once, and are in the ledger from now on. */
-  victims(count: number, mayBe: (role: Role) => boolean): Role[] | undefined;
-  /** Live nodes may be given up for a silence that is not theirs. */
+  victims(count: number, mayBe: (role: ChaosRole) => boolean): ChaosRole[] | undefined;
+  /** Says that live nodes may be given up for a silence of others. */
   doubt(): void;
-  /** A PS that dies together with one that is wrongly taken for silent would be one too many. */
+  /**
+   * True: the ledger has a PS that is lacking. One that is wrongly taken for silent would be one too many.
+   */
   readonly anyLacking: boolean;
   schedulerDown: boolean;
   during(work: () => Promise<void>, costly?: boolean): void;
-  count(kind: FaultKind, victims: readonly string[], detail?: string): true;
-  /** What a reader of the result should know. */
+  count(kind: StruckKind, victims: readonly string[], detail?: string): true;
+  /** Prints a fact for the reader of the result. */
   tell(text: string): void;
 }

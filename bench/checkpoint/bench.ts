@@ -5,18 +5,16 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { countText } from '../../src/local/text.js';
-import type { Given } from '../common/flags.js';
+import { countText } from '../../src/fleet/local/text.js';
 import { BenchReport } from '../common/report.js';
 import { CheckpointJob } from './job.js';
-import { type CHECKPOINT_FLAGS, parseCheckpointOptions } from './options.js';
+import type { CheckpointBenchOptions } from './options.js';
 import { type Bench, beside, compare, full, restore } from './parts.js';
 import { checkpointSvg } from './picture.js';
 import { type Watched, Ways } from './ways.js';
 
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, and what ends a process that should run */
-export async function run(given: Given<typeof CHECKPOINT_FLAGS>): Promise<void> {
-  const options = parseCheckpointOptions(given);
+export async function run(options: CheckpointBenchOptions): Promise<void> {
   const { rows, ps, mode, dim, batch, compute, parts, intervalMs, rounds, watchMs } = options;
   const report = new BenchReport('checkpoint', options);
   const shape = { rows, ps, code: mode.code, dim, optimizer: 'adagrad', batch, compute };
@@ -37,7 +35,7 @@ export async function run(given: Given<typeof CHECKPOINT_FLAGS>): Promise<void> 
   report.finish();
 }
 
-/** What the JSON holds of single turns. */
+/** Runs the parts; returns single turns, for the JSON. */
 async function measure(bench: Bench): Promise<Record<string, Watched[]>> {
   const { options, job } = bench;
   const has = (part: (typeof options.parts)[number]) => options.parts.includes(part);

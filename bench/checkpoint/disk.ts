@@ -1,9 +1,9 @@
-/** What the disk and the processors can do at most, for comparison. */
+/** Limits of the disk and the processors, for comparison. */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { monotonicMs } from '../../src/runtime/log.js';
+import { monotonicMs } from '../../src/net/log.js';
 
 const MEBIBYTE = 2 ** 20;
 const HASHED_BYTES = 256 * MEBIBYTE;
@@ -31,7 +31,10 @@ export function hashRate(): number {
   return HASHED_BYTES / secondsOf(() => createHash('sha256').update(bytes).digest()) / 1e9;
 }
 
-/** What is read of these files next comes from the disk, where the system keeps to what it is asked. */
+/**
+ * Drops files from the page cache, so that the next read comes from the disk. A request that systems may
+ * ignore.
+ */
 export function dropFromMemory(directory: string): void {
   const each = 'for file; do dd if="$file" iflag=nocache count=0 status=none; done';
   execFileSync('sync');

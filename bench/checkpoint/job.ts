@@ -2,12 +2,12 @@
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Client, connect } from '../../src/client/client.js';
-import type { RoleEvent } from '../../src/local/events.js';
-import { Processes, type RestoredFrom } from '../../src/local/processes.js';
-import { cpuSeconds } from '../../src/local/processor-time.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import { saveNow, setSavePlan } from '../../src/tools/checkpoints.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import { Processes, type RestoredFrom } from '../../src/fleet/local/processes.js';
+import { cpuSeconds } from '../../src/fleet/local/processor-time.js';
+import { type Client, connect } from '../../src/library/client/client.js';
+import { saveNow, setSavePlan } from '../../src/library/tools/checkpoints.js';
+import { monotonicMs } from '../../src/net/log.js';
 import type { ClientReport } from '../common/training/child.js';
 import { BenchClient } from '../common/training/client.js';
 import { localOptions } from '../common/training/cluster.js';
@@ -19,8 +19,8 @@ const CONNECT_MS = 120_000;
 const PLAN = 'checkpoint';
 const OPTIMIZER = { kind: 'adagrad', lr: 0.05, eps: 1e-10, initialAccumulator: 0 } as const;
 
-/** What a training client told: samples so far, and the slowest request since it told last. */
-export interface Progress {
+/** Report of a training client: samples so far, and the slowest request since the last report. */
+export interface CheckpointJobProgress {
   mono: number;
   samples: number;
   slowestMs: number;
@@ -38,7 +38,7 @@ export interface Made {
 }
 
 export class CheckpointJob {
-  readonly progress: Progress[] = [];
+  readonly progress: CheckpointJobProgress[] = [];
   readonly events: RoleEvent[] = [];
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-bench-checkpoint-'));
   private readonly processes: Processes;
@@ -104,7 +104,7 @@ export class CheckpointJob {
     if (event.event === 'process.started') this.pids.set(String(name), Number(pid));
   }
 
-  /** What `work` gives, unless a process ends before. */
+  /** Resolves as `work` does. @throws also when a process ends before */
   race<T>(work: Promise<T>): Promise<T> {
     return this.processes.race(work);
   }

@@ -2,10 +2,10 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import { numberOf } from '../../src/local/events.js';
-import { loadNative } from '../../src/native.js';
+import { loadNative } from '../../src/engine/native.js';
+import { numberOf } from '../../src/fleet/local/events.js';
+import { monotonicMs } from '../../src/net/log.js';
 import { poolOf, shardCount } from '../../src/protocol/map.js';
-import { monotonicMs } from '../../src/runtime/log.js';
 import type { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
 import { KeyStream, TABLE } from '../common/training/keys.js';

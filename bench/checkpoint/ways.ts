@@ -4,30 +4,30 @@
  */
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { Throughput } from '../../src/local/throughput.js';
-import { monotonicMs } from '../../src/runtime/log.js';
+import { Throughput } from '../../src/fleet/local/throughput.js';
+import { monotonicMs } from '../../src/net/log.js';
 import type { ClientReport } from '../common/training/child.js';
 import { BenchClient } from '../common/training/client.js';
 import type { CheckpointJob, Made } from './job.js';
 import type { CheckpointBenchOptions } from './options.js';
 
 export const WAYS = ['none', 'changed rows', 'stop and copy', 'full scan'] as const;
-export type Way = (typeof WAYS)[number];
+export type SavingWay = (typeof WAYS)[number];
 
-/** What training did meanwhile. */
+/** Training during one watch, with its checkpoints. */
 export interface Watched {
-  way: Way;
-  /** On the clock of the log. */
+  way: SavingWay;
+  /** Start of the watch, on the clock of the log. */
   from: number;
   samplesPerSecond: number;
-  /** Of a processor, of all roles and the client, for a million samples. */
+  /** Processor seconds of all roles and the client, per million samples. */
   cpuSeconds: number;
   slowestMs: number;
   /** Samples per second of each window. */
   windows: number[];
   /** Seconds that each checkpoint took. */
   tookSeconds: number[];
-  /** Of the changed rows. */
+  /** Checkpoints of the changed rows. */
   made: Made[];
 }
 
@@ -49,7 +49,7 @@ export class Ways {
   }
 
   /** Watches for `watchMs` while a checkpoint is made every `intervalMs`, the first one at once. */
-  async watch(way: Way): Promise<Watched> {
+  async watch(way: SavingWay): Promise<Watched> {
     const { job, options } = this;
     const { watchMs, intervalMs } = options;
     await this.prepare(way);
@@ -81,8 +81,8 @@ export class Ways {
     };
   }
 
-  /** What the first checkpoint is measured against: one interval before. */
-  private async prepare(way: Way): Promise<void> {
+  /** Makes a checkpoint one interval before the watch, from which the first changed rows count. */
+  private async prepare(way: SavingWay): Promise<void> {
     if (way === 'changed rows') {
       await this.job.saveTo(this.place);
       await this.job.save();
@@ -95,7 +95,7 @@ export class Ways {
     this.scanner = new BenchClient({ job: 'save', scheduler: address, ...nothing, directory });
   }
 
-  private async take(way: Way, made: Made[]): Promise<void> {
+  private async take(way: SavingWay, made: Made[]): Promise<void> {
     if (way === 'changed rows') made.push(await this.job.save());
     else if (way === 'stop and copy') await this.stopAndCopy();
     else if (this.scanner) {
@@ -105,7 +105,7 @@ export class Ways {
     }
   }
 
-  /** All rows, as fast as it goes while nobody asks for anything. */
+  /** Writes all rows as fast as possible while training waits. */
   private async stopAndCopy(): Promise<void> {
     const directory = join(this.directory, `copy-${this.copies++}`);
     mkdirSync(directory);

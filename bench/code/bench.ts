@@ -3,9 +3,8 @@
  * against an npm package. The blocks of a stripe lie at different offsets within a page; ISA-L uses the same
  * generator and its parities are compared first.
  */
-import type { COMMON_FLAGS, Given } from '../common/flags.js';
 import { runNative } from '../common/native.js';
-import { BenchReport } from '../common/report.js';
+import { type BenchOptions, BenchReport } from '../common/report.js';
 import { loadRonomon, ronomonRates } from './ronomon.js';
 
 const RONOMON = '@ronomon/reed-solomon';
@@ -42,9 +41,7 @@ async function addRonomon(report: BenchReport, smoke: boolean): Promise<void> {
   }
 }
 
-export async function run(given: Given<typeof COMMON_FLAGS>): Promise<void> {
-  const { smoke = false, json } = given;
-  const options = { smoke, json };
+export async function run(options: BenchOptions): Promise<void> {
   const report = new BenchReport('code', options);
   runNative('code', options.smoke, report);
   await addRonomon(report, options.smoke);

@@ -60,7 +60,7 @@ async function cpuPerCall(
   return (spent.user + spent.system) / 1e6 / calls;
 }
 
-export interface Rates {
+export interface CodeRates {
   call: number;
   encoding: number;
 }
@@ -72,7 +72,7 @@ export async function ronomonRates(
   r: number,
   shardBytes: number,
   smoke: boolean,
-): Promise<Rates> {
+): Promise<CodeRates> {
   const calls = smoke ? 2 : Math.max(8, Math.floor(2 ** 27 / (k * shardBytes)));
   const [call, empty]: [number[], number[]] = [[], []];
   for (let round = 0; round < (smoke ? 1 : 7); round++) {

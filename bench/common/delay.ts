@@ -6,9 +6,9 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { KintsugiError } from '../../src/errors.js';
+import { KintsugiError } from '../../src/common/errors.js';
 
-/** What comes from the first device is late on the second; the other direction is not delayed. */
+/** Python program: frames from the first device come late out of the second; the other way has no delay. */
 const PROGRAM = `
 import collections, fcntl, os, select, struct, sys, time
 TUNSETIFF, TAP_WITHOUT_HEADER = 0x400454ca, 0x1002

@@ -2,20 +2,23 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { RoleEvent } from '../../src/local/events.js';
-import { Processes } from '../../src/local/processes.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import { Processes } from '../../src/fleet/local/processes.js';
 import { localOptions } from './training/cluster.js';
-import type { Mode } from './training/modes.js';
+import type { TrainingMode } from './training/modes.js';
 
 export interface JobShape {
   ps: number;
-  mode: Mode;
+  mode: TrainingMode;
   /** As many as the scheduler chooses, unless given. */
   groups?: number;
   onEvent?: (event: RoleEvent) => void;
 }
 
-/** What `story` gives. @throws what it throws, and what ends a process that should run */
+/**
+ * Runs `story` with a job and resolves as it does. @throws what it throws, and the end of a process that
+ * should run
+ */
 export async function withJob<T>(
   { ps, mode, groups, onEvent = () => {} }: JobShape,
   story: (cluster: Processes) => Promise<T>,

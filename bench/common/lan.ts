@@ -3,14 +3,14 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Client, type ConnectOptions, connect } from '../../src/client/client.js';
-import { Child } from '../../src/local/child.js';
-import type { RoleEvent } from '../../src/local/events.js';
-import { psName } from '../../src/local/processes.js';
+import { Child } from '../../src/fleet/local/child.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import { psName } from '../../src/fleet/local/processes.js';
+import { type Client, type ConnectOptions, connect } from '../../src/library/client/client.js';
 import { Machines } from './machines.js';
 
 const CONNECT_MS = 60_000;
-/** Others than loopback ask for a token. */
+/** Token of the job: roles that listen at other addresses than loopback ask for one. */
 const TOKEN = 'of machines that can vanish';
 const ENV = { KINTSUGI_TOKEN: TOKEN };
 
@@ -80,7 +80,7 @@ export class Lan {
     await Promise.all(Array.from({ length: ps }, (_, index) => this.startPs(psName(index))));
   }
 
-  /** It is for the caller to wait until it is up. `where`: its state. */
+  /** Starts a scheduler and does not wait until it is up. `where`: flags for its state. */
   private startScheduler(name: string, where: readonly string[]): LanRole {
     const { ps, code, scheduler = [] } = this.options;
     const args = ['scheduler', ...where, '--ps', `${ps}`, '--code', code, ...scheduler];

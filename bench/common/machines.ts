@@ -5,7 +5,7 @@
  */
 import { type ChildProcess, execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { KintsugiError } from '../../src/errors.js';
+import { KintsugiError } from '../../src/common/errors.js';
 import { delayBetween, whyNoDelay } from './delay.js';
 
 /** Why there can be no such machines here; undefined: there can. */
@@ -29,37 +29,37 @@ const run = (...args: string[]): void => {
   }
 };
 
-/** Of packets from a slow machine. */
+/** Delay of packets from a slow machine. */
 const SLOW_DELAY_MS = 200;
-/** Of packets to and from a slow machine. */
+/** Share of the packets to and from a slow machine that is lost. */
 const LOST = 0.05;
 /** Numbers of machines begin above these addresses. */
 const FIRST_NUMBER = 10;
 const MAX_MACHINES = 240;
 
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
-/** As a shell says of a program that was interrupted. */
+/** Exit code that shells give to a program that was interrupted. */
 const INTERRUPTED = 130;
 
-export type Way = 'in' | 'out';
+export type MachineWay = 'in' | 'out';
 
 let networks = 0;
 
 export class Machines {
-  /** Of the names of all its namespaces and devices. */
+  /** Prefix of the names of all namespaces and devices of these machines. */
   readonly prefix: string;
   private readonly subnet: string;
   private count = 0;
-  /** Of slow machines whose delay is made by a program, by their numbers. */
+  /** Programs that delay slow machines, by the number of the machine. */
   private readonly delays = new Map<number, ChildProcess>();
   private readonly emergency = () => this.remove();
-  /** What is to be done at the end is done: this program and others that listen to `exit`. */
+  /** Exits, so that this and all other listeners of `exit` clean up. */
   private readonly interrupted = () => process.exit(INTERRUPTED);
 
   constructor() {
     const number = networks++;
     this.prefix = `kt${process.pid.toString(36)}${number}`;
-    // Of 256 networks of this process, and of many processes.
+    // 40 networks of a process differ, and so do the networks of 256 consecutive process ids.
     this.subnet = `10.${200 + (number % 40)}.${process.pid % 256}`;
     run('netns', 'add', `${this.prefix}s`);
     process.on('exit', this.emergency);
@@ -80,7 +80,7 @@ export class Machines {
     return ['ip', 'netns', 'exec', `${this.prefix}s`];
   }
 
-  /** Of this process, as machines reach it. They reach the other addresses of this host through it. */
+  /** Address of this process for the machines, and their gateway to the other addresses of this host. */
   get host(): string {
     return `${this.subnet}.1`;
   }
@@ -118,7 +118,7 @@ export class Machines {
     return Number(address.slice(address.lastIndexOf('.') + 1)) - FIRST_NUMBER;
   }
 
-  /** What a command line begins with that is to run on a machine. */
+  /** Words before a program on the command line that run it on the machine. */
   on(address: string): string[] {
     return ['ip', 'netns', 'exec', this.spaceOf(address)];
   }
@@ -137,14 +137,14 @@ export class Machines {
     execFileSync(program!, args, { stdio: 'pipe' });
   }
 
-  /** Nothing passes between the two, and all else does. */
+  /** Drops the packets between the two machines, and no others. */
   part(address: string, other: string): void {
     this.filter(address, '-A', 'INPUT', '-s', other, '-j', 'DROP');
     this.filter(address, '-A', 'OUTPUT', '-d', other, '-j', 'DROP');
   }
 
-  /** Nothing gets in any more, or nothing out. */
-  block(address: string, way: Way): void {
+  /** Drops all packets to the machine, or all from it. */
+  block(address: string, way: MachineWay): void {
     this.filter(address, '-A', way === 'in' ? 'INPUT' : 'OUTPUT', '-j', 'DROP');
   }
 
@@ -166,7 +166,7 @@ export class Machines {
   }
 
   /**
-   * One of twenty packets is lost, in each direction, and those that it sends are late by 200 ms: by the
+   * Drops one of twenty packets in each direction, and delays those that the machine sends by 200 ms: by the
    * kernel's netem where there is that, else by a program. Where neither can be, packets are lost only, and
    * this resolves to the reason.
    */

@@ -1,8 +1,8 @@
 /** Builds and runs the native micro-benchmarks (native/bench): C++ programs that print one JSON object. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import { describe, KintsugiError } from '../../src/errors.js';
-import { PACKAGE_ROOT } from '../../src/package-root.js';
+import { describe, KintsugiError } from '../../src/common/errors.js';
+import { PACKAGE_ROOT } from '../../src/common/package-root.js';
 import type { BenchReport, Result } from './report.js';
 
 const root = PACKAGE_ROOT;

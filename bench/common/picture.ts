@@ -3,14 +3,14 @@
  * horizontal axis is seconds, the vertical one is throughput as a part of the steady one, unless it is said
  * otherwise. Pure.
  */
-import { escapeHtml, ticks } from '../../src/local/picture.js';
+import { escapeHtml, ticks } from '../../src/fleet/local/picture.js';
 
 const WIDTH = 960;
 const HEIGHT = 400;
 const MARGIN = { top: 48, right: 24, bottom: 52, left: 84 };
 const RIGHT = WIDTH - MARGIN.right;
 const BOTTOM = HEIGHT - MARGIN.bottom;
-/** What is higher is drawn at the top. */
+/** Ratios above this are drawn at the top. */
 const MAX_RATIO = 1.25;
 
 /** Colours of lines; further lines begin anew. */
@@ -20,7 +20,7 @@ export interface TimeAxis {
   minSeconds: number;
   maxSeconds: number;
   label: string;
-  /** Of the vertical axis; absent: throughput. */
+  /** Label of the vertical axis; absent: throughput. */
   side?: string;
 }
 
@@ -36,7 +36,7 @@ export class Plot {
     return (MARGIN.left + this.width(seconds - this.time.minSeconds)).toFixed(1);
   }
 
-  /** Of a stretch of time. */
+  /** Width of a stretch of time. */
   width(seconds: number): number {
     const { minSeconds, maxSeconds } = this.time;
     return (seconds / (maxSeconds - minSeconds)) * (RIGHT - MARGIN.left);

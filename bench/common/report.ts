@@ -1,7 +1,7 @@
 /**
- * What every benchmark prints and writes: the machine, the parameters, medians, and goals as ratios measured
- * side by side. Absolute figures mean little on shared machines, so a goal always compares two candidates of
- * one run.
+ * Report that every benchmark prints and writes: the machine, the parameters, medians, and goals as ratios
+ * measured side by side. Absolute figures mean little on shared machines, so a goal always compares two
+ * candidates of one run.
  */
 import { writeFileSync } from 'node:fs';
 import { cpus, loadavg, totalmem } from 'node:os';
@@ -41,7 +41,7 @@ export class BenchReport {
   readonly goals: Goal[] = [];
   readonly skipped: string[] = [];
   readonly parameters: Record<string, string | number | boolean> = {};
-  /** What else the JSON holds, beside the fields that every report has. */
+  /** Fields of the JSON beside those of every report. */
   details: Record<string, unknown> = {};
   private readonly machine = {
     cpu: cpus()[0]?.model ?? 'unknown',

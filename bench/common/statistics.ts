@@ -1,5 +1,5 @@
 /** Medians and quantiles. */
-import { median as middle } from '../../src/statistics.js';
+import { median as middle } from '../../src/common/statistics.js';
 
 /** NaN of nothing. */
 export function median(values: readonly number[]): number {

@@ -3,7 +3,7 @@
  * learns a number per category and pushes the same gradient to all values of a row, so it costs this machine
  * nearly nothing, and more workers are faster in it.
  */
-import type { Model, ModelOptions } from '../../src/train/trainer.js';
+import type { Model, ModelOptions } from '../../src/training/models/trainer.js';
 
 const CATEGORIES = 26;
 

@@ -6,21 +6,20 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { mean } from '../../src/statistics.js';
-import { writeDemoData } from '../../src/train/demo-data.js';
-import type { Given } from '../common/flags.js';
+import { mean } from '../../src/common/statistics.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
 import { BenchReport } from '../common/report.js';
 import { failuresOf } from './failures.js';
 import { bestInterval, type Played, play } from './model.js';
-import { type GOODPUT_FLAGS, type GoodputOptions, parseGoodputOptions, type Way } from './options.js';
+import type { GoodputOptions, GoodputWay } from './options.js';
 import { type Curve, goodputSvg } from './picture.js';
-import { type Real, runReal } from './real.js';
+import { type RealGoodput, runReal } from './real.js';
 
 const HOUR = 3600;
 const ROWS = 20_000;
 
 /** All hours of a rate. */
-function hoursOf(options: GoodputOptions, way: Way, perHour: number): Played[] {
+function hoursOf(options: GoodputOptions, way: GoodputWay, perHour: number): Played[] {
   const { ps, workers, seed, hours, assumptions } = options;
   const between = (HOUR / perHour) * ((ps + workers) / ps);
   const interval = way.checkpoints ? bestInterval(assumptions, between) : undefined;
@@ -44,10 +43,10 @@ function simulate(options: GoodputOptions, report: BenchReport): Map<string, Cur
   return curves;
 }
 
-async function real(options: GoodputOptions, report: BenchReport): Promise<Map<string, Real>> {
+async function real(options: GoodputOptions, report: BenchReport): Promise<Map<string, RealGoodput>> {
   if (options.real.length === 0) return new Map();
   const directory = mkdtempSync(join(tmpdir(), 'kintsugi-goodput-data-'));
-  const found = new Map<string, Real>();
+  const found = new Map<string, RealGoodput>();
   try {
     const data = join(directory, 'train.tsv');
     await writeDemoData({ train: data, rows: ROWS, keys: 5000, seed: 1 });
@@ -69,8 +68,7 @@ async function real(options: GoodputOptions, report: BenchReport): Promise<Map<s
   }
 }
 
-export async function run(given: Given<typeof GOODPUT_FLAGS>): Promise<void> {
-  const options = parseGoodputOptions(given);
+export async function run(options: GoodputOptions): Promise<void> {
   const report = new BenchReport('goodput', options);
   const { ps, workers, seed, hours, seconds, perHour, interval, assumptions } = options;
   Object.assign(report.parameters, { ps, workers, seed, hours, seconds, perHour, interval });

@@ -1,5 +1,5 @@
 /** Which process is lost when: at random with a mean rate, from a seed. Every way gets the same. */
-import { seededRandom } from '../../src/local/kills.js';
+import { seededRandom } from '../../src/fleet/local/kills.js';
 
 export interface Failure {
   /** Seconds from the beginning. */
@@ -8,7 +8,9 @@ export interface Failure {
   index: number;
 }
 
-/** Of a job with so many processes, each as likely to be lost as another. */
+/**
+ * Failures of a job in which each process is as likely to be lost as another, in the order of their times.
+ */
 export function failuresOf(
   { ps, workers }: { ps: number; workers: number },
   perHour: number,

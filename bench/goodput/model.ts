@@ -37,8 +37,8 @@ export interface Assumptions {
 }
 
 /**
- * What the hour is played with: measured by the benchmarks of this repository (bench/README.md). `steady` is
- * 1, so that what is left says what failures cost, and what is done against them.
+ * Figures of a simulated hour, measured by the benchmarks of this repository (bench/README.md). `steady` is
+ * 1, so that goodput shows only the cost of failures, and of what is done against them.
  */
 export const MEASURED: Readonly<Assumptions> = {
   steady: 1,
@@ -55,7 +55,7 @@ export const MEASURED: Readonly<Assumptions> = {
   batch: 0.1,
 };
 
-export interface JobShape {
+export interface ModelledJob {
   ps: number;
   workers: number;
   /** Parities; 0: none. */
@@ -79,7 +79,7 @@ export function bestInterval({ checkpoint, checkpointShare }: Assumptions, betwe
 
 /** `failures` in the order of their times. */
 export function play(
-  shape: JobShape,
+  shape: ModelledJob,
   failures: readonly Failure[],
   seconds: number,
   given: Assumptions,

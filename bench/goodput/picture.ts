@@ -4,7 +4,7 @@ import { COLORS, Plot, standalone } from '../common/picture.js';
 export interface Curve {
   name: string;
   points: { perHour: number; goodput: number }[];
-  /** Of a job of processes. */
+  /** Result of a job of processes. */
   real?: { perHour: number; goodput: number } | undefined;
 }
 

@@ -8,27 +8,27 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { checkpointNumbers, readManifest } from '../../src/checkpoint/checkpoints.js';
-import { withPlace } from '../../src/checkpoint/open.js';
-import { type Client, connect } from '../../src/client/client.js';
-import { Dataset } from '../../src/client/dataset.js';
-import { KintsugiError } from '../../src/errors.js';
-import type { RoleEvent } from '../../src/local/events.js';
-import { goodputReport } from '../../src/local/goodput.js';
-import { bareJob } from '../../src/local/measure.js';
-import { Processes, psName } from '../../src/local/processes.js';
-import { inOrder } from '../../src/local/report.js';
-import { codeText } from '../../src/planner/question.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import { sumOf } from '../../src/statistics.js';
+import { KintsugiError } from '../../src/common/errors.js';
+import { sumOf } from '../../src/common/statistics.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import { goodputReport } from '../../src/fleet/local/goodput.js';
+import { bareJob } from '../../src/fleet/local/measure.js';
+import { Processes, psName } from '../../src/fleet/local/processes.js';
+import { inOrder } from '../../src/fleet/local/report.js';
+import { codeText } from '../../src/fleet/planner/question.js';
+import { type Client, connect } from '../../src/library/client/client.js';
+import { Dataset } from '../../src/library/client/dataset.js';
+import { monotonicMs } from '../../src/net/log.js';
+import { checkpointNumbers, readManifest } from '../../src/stores/checkpoint/checkpoints.js';
+import { withPlace } from '../../src/stores/checkpoint/open.js';
 import type { Failure } from './failures.js';
-import type { GoodputOptions, Way } from './options.js';
+import type { GoodputOptions, GoodputWay } from './options.js';
 
 const MODEL = fileURLToPath(new URL('../common/waiting-model.js', import.meta.url));
 const RUN = 'goodput';
-/** What a batch computes: a wait, so that many workers fit on one machine. */
-export const WAIT_MS = 100;
-export const BATCH = 64;
+/** Compute of a batch: a wait, so that many workers fit on one machine. */
+const WAIT_MS = 100;
+const BATCH = 64;
 const EPOCHS = 1000;
 const RESPAWN_MS = 500;
 const CONNECT_MS = 60_000;
@@ -37,7 +37,7 @@ const LOST_MS = 60_000;
 /** How many jobs in a row may fail although nothing was killed in them. */
 const MOST_FAILED = 3;
 
-export interface Real {
+export interface RealGoodput {
   goodput: number;
   /** By the workers' own clocks, as `kintsugi local` reports it; undefined: there was more than one job. */
   told: number | undefined;
@@ -51,7 +51,7 @@ export interface Real {
 
 export type RealOptions = Pick<GoodputOptions, 'ps' | 'workers' | 'seconds' | 'interval' | 'log' | 'tell'>;
 
-class Run {
+class GoodputRun {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-goodput-'));
   private readonly place = join(this.directory, 'checkpoints');
   private readonly killed = { ps: 0, workers: 0 };
@@ -65,7 +65,7 @@ class Run {
 
   constructor(
     private readonly options: RealOptions,
-    private readonly way: Way,
+    private readonly way: GoodputWay,
     private readonly data: string,
     private readonly failures: readonly Failure[],
   ) {}
@@ -74,7 +74,7 @@ class Run {
     return this.start === undefined ? 0 : (monotonicMs() - this.start) / 1000;
   }
 
-  async run(): Promise<Real> {
+  async run(): Promise<RealGoodput> {
     const { workers, seconds } = this.options;
     let failed = 0;
     try {
@@ -198,9 +198,9 @@ async function lost(processes: Processes): Promise<never> {
 /** @throws what ends a job three times although nothing was killed */
 export function runReal(
   options: RealOptions,
-  way: Way,
+  way: GoodputWay,
   data: string,
   failures: readonly Failure[],
-): Promise<Real> {
-  return new Run(options, way, data, failures).run();
+): Promise<RealGoodput> {
+  return new GoodputRun(options, way, data, failures).run();
 }

@@ -6,52 +6,54 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { writeDemoData } from '../../src/train/demo-data.js';
-import type { Given } from '../common/flags.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
 import { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
-import { Candidate, type Round } from './candidate.js';
-import {
-  isWatched,
-  type Job,
-  looksWhole,
-  type OVERHEAD_FLAGS,
-  type OverheadOptions,
-  parseOverheadOptions,
-  unwatched,
-} from './options.js';
+import { MeasuredCandidate, type MeasuredRound } from './candidate.js';
+import { isWatched, looksWhole, type OverheadJob, type OverheadOptions, unwatched } from './options.js';
 
 /** Throughput of 4+1 against `none`. */
 const GOALS: Record<string, number> = { 'ecrec-sgd': 0.95, 'ecrec-adagrad': 0.95, light: 0.85, pushes: 0.5 };
 const MEMORY_GOAL = 1.27;
-/** Of a job at which everything looks, against the same that nobody looks at. */
+/** Goals of a job at which everything looks, against the same job that nobody looks at. */
 const WATCHED_GOAL = 0.98;
 const WATCHED_TIME_GOAL = 1.02;
 const CODE = '4+1';
 const KEYS = 200_000;
 
 /** Median over rounds of a field against the same field of the base in the same round. */
-export function pairedRatio(rounds: readonly Round[], base: readonly Round[], field: keyof Round): number {
+export function pairedRatio(
+  rounds: readonly MeasuredRound[],
+  base: readonly MeasuredRound[],
+  field: keyof MeasuredRound,
+): number {
   return median(rounds.map((round, index) => round[field] / base[index]![field]));
 }
 
 /** Processor time of all processes of the job. */
-const timeOf = ({ psCpu, workerCpu, schedulerCpu }: Round): number => psCpu + workerCpu + schedulerCpu;
+const timeOf = ({ psCpu, workerCpu, schedulerCpu }: MeasuredRound): number =>
+  psCpu + workerCpu + schedulerCpu;
 
-/** Of a mode against its base: the median over rounds, and where the middle half of them lies. */
-function spread(rounds: readonly Round[], base: readonly Round[], of: (round: Round) => number) {
+/** Ratios of a mode to its base: the median over rounds, and the bounds of the middle half. */
+function spread(
+  rounds: readonly MeasuredRound[],
+  base: readonly MeasuredRound[],
+  of: (round: MeasuredRound) => number,
+) {
   const ratios = rounds.map((round, index) => of(round) / of(base[index]!)).sort((a, b) => a - b);
   const at = (part: number) => ratios[Math.round(part * (ratios.length - 1))]!;
   return { median: median(ratios), from: at(0.25), to: at(0.75) };
 }
 
-async function measureJob(options: OverheadOptions, job: Job, data: string, report: BenchReport) {
+async function measureJob(options: OverheadOptions, job: OverheadJob, data: string, report: BenchReport) {
   if (job.worker) await writeDemoData({ train: data, rows: job.samples / job.epochs, keys: KEYS, seed: 1 });
   const asksSent = !isWatched(options.modes);
-  const candidates = options.modes.map((mode) => new Candidate(mode, options.ps, job, data, asksSent));
+  const candidates = options.modes.map(
+    (mode) => new MeasuredCandidate(mode, options.ps, job, data, asksSent),
+  );
   try {
     for (const candidate of candidates) await candidate.start();
-    const rounds = candidates.map((): Round[] => []);
+    const rounds = candidates.map((): MeasuredRound[] => []);
     // The first one fills the tables, and is left out.
     for (let round = 0; round <= options.rounds; round++) {
       // Whatever comes first would meet another machine than what comes second.
@@ -72,15 +74,16 @@ async function measureJob(options: OverheadOptions, job: Job, data: string, repo
 
 function judge(
   report: BenchReport,
-  job: Job,
-  candidates: readonly Candidate[],
-  rounds: readonly Round[][],
+  job: OverheadJob,
+  candidates: readonly MeasuredCandidate[],
+  rounds: readonly MeasuredRound[][],
   memory: readonly number[],
 ): void {
   const names = candidates.map(({ mode }) => mode.name);
   const values = (value: (index: number) => number) =>
     Object.fromEntries(names.map((name, index) => [name, value(index)]));
-  const medians = (field: keyof Round) => values((i) => median(rounds[i]!.map((round) => round[field])));
+  const medians = (field: keyof MeasuredRound) =>
+    values((i) => median(rounds[i]!.map((round) => round[field])));
   const name = (what: string) => `${job.name}: ${what}`;
   report.add({ name: name('throughput'), unit: 'samples/s', values: medians('samplesPerSecond') });
   report.add({ name: name('CPU of PS'), unit: 's per M samples', values: medians('psCpu') });
@@ -106,7 +109,7 @@ function judge(
     const title = name(`${mode.name}, of unwatched`);
     const throughput = spread(rounds[i]!, base, ({ samplesPerSecond }) => samplesPerSecond);
     const time = spread(rounds[i]!, base, timeOf);
-    const looking = ({ ownCpu }: Round, index: number) =>
+    const looking = ({ ownCpu }: MeasuredRound, index: number) =>
       (ownCpu - base[index]!.ownCpu) / timeOf(base[index]!);
     report.add({ name: `${title}: throughput`, unit: '', values: throughput });
     report.add({ name: `${title}: processor time of the job`, unit: '', values: time });
@@ -134,8 +137,7 @@ function scaled(values: Record<string, number>, factor: number): Record<string, 
 }
 
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
-export async function run(given: Given<typeof OVERHEAD_FLAGS>): Promise<void> {
-  const options = parseOverheadOptions(given);
+export async function run(options: OverheadOptions): Promise<void> {
   const { ps, rounds } = options;
   const report = new BenchReport('overhead', options);
   Object.assign(report.parameters, { ps, rounds });

@@ -6,31 +6,31 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Client, connect } from '../../src/client/client.js';
-import { KintsugiError } from '../../src/errors.js';
-import { numberOf, type RoleEvent } from '../../src/local/events.js';
-import { Processes } from '../../src/local/processes.js';
-import { cpuSeconds } from '../../src/local/processor-time.js';
+import { KintsugiError } from '../../src/common/errors.js';
+import { numberOf, type RoleEvent } from '../../src/fleet/local/events.js';
+import { Processes } from '../../src/fleet/local/processes.js';
+import { cpuSeconds } from '../../src/fleet/local/processor-time.js';
+import { type Client, connect } from '../../src/library/client/client.js';
 import { BenchClient } from '../common/training/client.js';
 import { localOptions } from '../common/training/cluster.js';
 import { TABLE } from '../common/training/keys.js';
-import type { Mode } from '../common/training/modes.js';
-import type { Job } from './options.js';
-import { Watchers } from './watched.js';
+import type { TrainingMode } from '../common/training/modes.js';
+import type { OverheadJob } from './options.js';
+import { JobWatchers } from './watched.js';
 
 const CONNECT_MS = 120_000;
 
-export interface Round {
+export interface MeasuredRound {
   samplesPerSecond: number;
   /** Seconds of a core per million samples. */
   psCpu: number;
   workerCpu: number;
   schedulerCpu: number;
-  /** Of this process: those who look are in it. */
+  /** Processor time of this process, in which everything runs that looks at the job. */
   ownCpu: number;
   /**
-   * What all PS sent (rows, deltas, acknowledgements) per step: bytes of payload, messages, and frames that
-   * carried them. NaN: nobody asked.
+   * Rows, deltas and acknowledgements that all PS sent per step: bytes of payload, messages, and frames that
+   * carried them. NaN: not asked for.
    */
   bytesPerStep: number;
   messagesPerStep: number;
@@ -38,15 +38,15 @@ export interface Round {
 }
 
 /** Counters of all PS since they started. */
-type Sent = Record<'bytes' | 'messages' | 'frames', number>;
+type CandidateSent = Record<'bytes' | 'messages' | 'frames', number>;
 
-const SENT_COUNTERS: Readonly<Record<keyof Sent, string>> = {
+const SENT_COUNTERS: Readonly<Record<keyof CandidateSent, string>> = {
   bytes: 'network_sent_bytes_total',
   messages: 'sent_messages_total',
   frames: 'sent_frames_total',
 };
 
-export class Candidate {
+export class MeasuredCandidate {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-overhead-'));
   private readonly processes: Processes;
   private readonly pids = new Map<string, number>();
@@ -58,11 +58,11 @@ export class Candidate {
   private client: Client | undefined;
 
   constructor(
-    readonly mode: Mode,
+    readonly mode: TrainingMode,
     private readonly ps: number,
-    private readonly job: Job,
+    private readonly job: OverheadJob,
     private readonly data: string,
-    /** What PS sent is read from their metrics, and who reads these looks at the job. */
+    /** True: reads from the metrics of PS what they sent. Such reads look at the job. */
     private readonly asksSent: boolean,
   ) {
     this.processes = new Processes({
@@ -87,16 +87,16 @@ export class Candidate {
     rmSync(this.directory, { recursive: true, force: true });
   }
 
-  async round(): Promise<Round> {
+  async round(): Promise<MeasuredRound> {
     if (!this.mode.watched) return this.work();
     const pages = [this.processes.address, ...this.addresses];
-    const watchers = await Watchers.start(this.processes.address, pages, this.mode.watched);
+    const watchers = await JobWatchers.start(this.processes.address, pages, this.mode.watched);
     const round = await this.work();
     await watchers.stop();
     return round;
   }
 
-  private async work(): Promise<Round> {
+  private async work(): Promise<MeasuredRound> {
     const { job, mode } = this;
     const cpu = this.cpuOf('ps-');
     const schedulerCpu = this.cpuOf('scheduler');
@@ -108,7 +108,7 @@ export class Candidate {
     const { user, system } = process.cpuUsage(own);
     const millions = job.samples / 1e6;
     const after = await this.sent();
-    const perStep = (what: keyof Sent) => (after[what] - before[what]) / (job.samples / job.batch);
+    const perStep = (what: keyof CandidateSent) => (after[what] - before[what]) / (job.samples / job.batch);
     return {
       samplesPerSecond: job.samples / work.seconds,
       psCpu: (this.cpuOf('ps-') - cpu) / millions,
@@ -177,7 +177,7 @@ export class Candidate {
     this.events.push(event);
     if (event.event === 'process.started') this.pids.set(String(event.name), Number(event.pid));
     if (event.event === 'ps.ready') this.addresses.push(String(event.address));
-    // It is gone soon: what it used is read while it still speaks.
+    // A worker is gone soon after its last record, so its processor time is read here.
     if (event.event === 'worker.progress' || event.event === 'worker.done')
       this.workerCpu = cpuSeconds(this.pids.get(event.source)) || this.workerCpu;
   }
@@ -188,15 +188,15 @@ export class Candidate {
     return seconds;
   }
 
-  private async sent(): Promise<Sent> {
+  private async sent(): Promise<CandidateSent> {
     if (!this.asksSent) return { bytes: Number.NaN, messages: Number.NaN, frames: Number.NaN };
     const texts = this.addresses.map(async (address) => (await fetch(`http://${address}/metrics`)).text());
-    const sent: Sent = { bytes: 0, messages: 0, frames: 0 };
+    const sent: CandidateSent = { bytes: 0, messages: 0, frames: 0 };
     for (const text of await Promise.all(texts)) {
       for (const [what, counter] of Object.entries(SENT_COUNTERS)) {
         const lines = [...text.matchAll(new RegExp(`^kintsugi_${counter}\\{[^}]*\\} (\\S+)$`, 'gm'))];
         const sum = lines.reduce((all, [, value]) => all + Number(value), 0);
-        sent[what as keyof Sent] += lines.length > 0 ? sum : Number.NaN;
+        sent[what as keyof CandidateSent] += lines.length > 0 ? sum : Number.NaN;
       }
     }
     return sent;

@@ -4,9 +4,9 @@
  * nothing is started while throughput is measured. TensorBoard's files are the worker's.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Client, connect } from '../../src/client/client.js';
-import { type Dashboard, startDashboard } from '../../src/dashboard/server.js';
-import { Observer } from '../../src/observe/observer.js';
+import { type Dashboard, startDashboard } from '../../src/fleet/dashboard/server.js';
+import { type Client, connect } from '../../src/library/client/client.js';
+import { Observer } from '../../src/library/observe/observer.js';
 import type { Look } from '../common/training/modes.js';
 
 const CONNECT_MS = 60_000;
@@ -14,7 +14,7 @@ const CONNECT_MS = 60_000;
 const SCRAPE_MS = 5000;
 const SETTLE_MS = 1000;
 
-export class Watchers {
+export class JobWatchers {
   private readonly abort = new AbortController();
   private readonly running: Promise<void>[] = [];
   private failure: unknown;
@@ -27,13 +27,17 @@ export class Watchers {
   ) {}
 
   /** `pages`: addresses of all that have metrics. */
-  static async start(scheduler: string, pages: readonly string[], looks: readonly Look[]): Promise<Watchers> {
+  static async start(
+    scheduler: string,
+    pages: readonly string[],
+    looks: readonly Look[],
+  ): Promise<JobWatchers> {
     const client = await connect(scheduler, { connectTimeoutMs: CONNECT_MS });
     const dashboard = looks.includes('page')
       ? await startDashboard({ scheduler, port: 0, connectTimeoutMs: CONNECT_MS })
       : undefined;
     const observer = looks.includes('top') ? new Observer(client) : undefined;
-    const watchers = new Watchers(client, dashboard, observer);
+    const watchers = new JobWatchers(client, dashboard, observer);
     observer?.start();
     if (dashboard) watchers.run(watchers.look(dashboard));
     if (looks.includes('events')) watchers.run(watchers.follow());
@@ -51,7 +55,7 @@ export class Watchers {
     }, SCRAPE_MS / 2);
   }
 
-  /** Who has stopped looking would make the job look cheap. */
+  /** Notes the error of `looking`: a round without that look would make the job seem cheap. */
   private run(looking: Promise<void>): void {
     const noted = looking.catch((error: unknown) => {
       if (!this.abort.signal.aborted) this.failure ??= error;

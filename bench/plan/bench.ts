@@ -3,17 +3,16 @@
  * on this machine.
  */
 import { cpus } from 'node:os';
-import { type MeasureSize, MINUTE, measureRates } from '../../src/local/measure.js';
-import { clientStep } from '../../src/planner/load.js';
-import { plan } from '../../src/planner/plan.js';
-import type { Question } from '../../src/planner/question.js';
-import { type Rates, ratesWith } from '../../src/planner/rates.js';
-import { parseCode } from '../../src/runtime/job.js';
-import type { Given } from '../common/flags.js';
+import { parseCode } from '../../src/core/placement/job.js';
+import { type MeasureSize, MINUTE, measureRates } from '../../src/fleet/local/measure.js';
+import { clientStep } from '../../src/fleet/planner/load.js';
+import { planJob } from '../../src/fleet/planner/plan.js';
+import type { PlanQuestion } from '../../src/fleet/planner/question.js';
+import { type PlannerRates, ratesWith } from '../../src/fleet/planner/rates.js';
 import { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
-import { type Real, runShape } from './job.js';
-import { type PLAN_FLAGS, parsePlanOptions, type Shape } from './options.js';
+import { type RealJob, runShape } from './job.js';
+import type { PlanOptions, PlanShape } from './options.js';
 
 /** A step that computes nothing takes what its requests take. */
 const LEAST_STEP = 1e-6;
@@ -22,7 +21,7 @@ const RATES: MeasureSize = { ...MINUTE, rounds: 2 };
 const SMOKE: MeasureSize = { rows: 20_000, rounds: 1, loadMs: 60, beginMs: 20, idleMs: 200 };
 const DAY = 86_400;
 
-export function questionOf(shape: Shape, rates: object, processors: number): Question {
+export function questionOf(shape: PlanShape, rates: object, processors: number): PlanQuestion {
   return {
     ...{ rows: shape.rows, dim: shape.dim, optimizer: shape.optimizer, code: parseCode(shape.code) },
     ...{ workers: shape.workers, batch: shape.batch, step: Math.max(LEAST_STEP, shape.computeMs / 1000) },
@@ -31,13 +30,13 @@ export function questionOf(shape: Shape, rates: object, processors: number): Que
   };
 }
 
-const nameOf = ({ ps, code, dim, optimizer, workers }: Shape): string =>
+const nameOf = ({ ps, code, dim, optimizer, workers }: PlanShape): string =>
   `${ps} PS, ${code}, ${optimizer} of ${dim}, ${workers} workers`;
 
-/** What the plan says of a job of this shape. */
-function planned(shape: Shape, given: Partial<Rates>): Real & { limit: string } {
+/** Plan of a job of this shape, as figures of a job. */
+function planned(shape: PlanShape, given: Partial<PlannerRates>): RealJob & { limit: string } {
   const question = questionOf(shape, given, cpus().length);
-  const { memory, throughput } = plan(question).chosen;
+  const { memory, throughput } = planJob(question).chosen;
   const idle = (shape.ps * question.rates.idle) / throughput.steps;
   const workerStep = clientStep(question, shape.ps);
   return {
@@ -49,21 +48,20 @@ function planned(shape: Shape, given: Partial<Rates>): Real & { limit: string } 
   };
 }
 
-/** Of one round: the rates, and each job as planned with them and as it was. */
-interface Turn {
-  rates: Partial<Rates>;
-  jobs: { planned: Real & { limit: string }; real: Real }[];
+/** One round: the rates, and each job as planned with them and as it was. */
+interface PlanTurn {
+  rates: Partial<PlannerRates>;
+  jobs: { planned: RealJob & { limit: string }; real: RealJob }[];
 }
 
-export async function run(given: Given<typeof PLAN_FLAGS>): Promise<void> {
-  const options = parsePlanOptions(given);
+export async function run(options: PlanOptions): Promise<void> {
   const { rounds, seconds, shapes, smoke, tell } = options;
   const report = new BenchReport('plan', options);
   Object.assign(report.parameters, { rounds, seconds });
-  const turns: Turn[] = [];
+  const turns: PlanTurn[] = [];
   for (let round = 1; round <= rounds; round++) {
     const rates = await measureRates(tell, smoke ? SMOKE : RATES);
-    const jobs: Turn['jobs'] = [];
+    const jobs: PlanTurn['jobs'] = [];
     for (const shape of shapes) {
       tell(`${nameOf(shape)}, round ${round}`);
       jobs.push({ planned: planned(shape, rates), real: await runShape(shape, seconds) });
@@ -72,7 +70,7 @@ export async function run(given: Given<typeof PLAN_FLAGS>): Promise<void> {
   }
   for (const [i, shape] of shapes.entries()) {
     const same = turns.map(({ jobs }) => jobs[i]!);
-    const add = (what: keyof Real, title: string, unit: string, most?: number) => {
+    const add = (what: keyof RealJob, title: string, unit: string, most?: number) => {
       const ratios = same.map((job) => job.planned[what] / job.real[what]).sort((a, b) => a - b);
       const ratio = median(ratios);
       const values = {

@@ -3,26 +3,26 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { connect } from '../../src/client/client.js';
-import type { RoleEvent } from '../../src/local/events.js';
-import { bareJob } from '../../src/local/measure.js';
-import { Processes } from '../../src/local/processes.js';
-import { cpuSeconds } from '../../src/local/processor-time.js';
-import { StepWorkers } from '../../src/local/step-workers.js';
-import { optimizerOf } from '../../src/optimizers.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import { sumOf } from '../../src/statistics.js';
-import type { Shape } from './options.js';
+import { sumOf } from '../../src/common/statistics.js';
+import { optimizerOf } from '../../src/engine/optimizers.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import { bareJob } from '../../src/fleet/local/measure.js';
+import { Processes } from '../../src/fleet/local/processes.js';
+import { cpuSeconds } from '../../src/fleet/local/processor-time.js';
+import { StepWorkers } from '../../src/fleet/local/step-workers.js';
+import { connect } from '../../src/library/client/client.js';
+import { monotonicMs } from '../../src/net/log.js';
+import type { PlanShape } from './options.js';
 
 const TABLE = 'planned';
 const FILL_ROWS = 4096;
 const BEGIN_STEPS = 300;
 const CONNECT_MS = 60_000;
 
-export interface Real {
-  /** Of the PS that holds most. */
+export interface RealJob {
+  /** Memory of the PS that holds most. */
   bytes: number;
-  /** Of all PS. */
+  /** Memory of all PS. */
   allBytes: number;
   keysPerSecond: number;
   /** Keys for a second of a processor that the PS and the workers used. */
@@ -33,7 +33,7 @@ export interface Real {
 }
 
 /** One run from an empty job. @throws what a job or a worker that ends early throws */
-export async function runShape(shape: Shape, seconds: number): Promise<Real> {
+export async function runShape(shape: PlanShape, seconds: number): Promise<RealJob> {
   const { ps, code, dim, optimizer, rows, batch, computeMs } = shape;
   const directory = mkdtempSync(join(tmpdir(), 'kintsugi-plan-'));
   const pids: number[] = [];
@@ -58,7 +58,7 @@ export async function runShape(shape: Shape, seconds: number): Promise<Real> {
       Promise.race([
         workers.failed,
         (async () => {
-          // What is compiled and warm counts in steps: on a busy machine they take longer.
+          // Warm-up is counted in steps, because they take longer on a busy machine.
           while ((await workers.steps()) < BEGIN_STEPS * shape.workers) await sleep(50);
           const look = async () => {
             const steps = await workers.steps();

@@ -2,8 +2,7 @@
  * `bench pull`: rows of 64 floats through the library from one PS, against the bare transport with frames of
  * the same size and against Redis (pipelined MGET) on the same keys and bytes.
  */
-import type { Table } from '../../src/client/client.js';
-import type { Given } from '../common/flags.js';
+import type { Table } from '../../src/library/client/client.js';
 import { BareTransport } from '../common/loopback/bare.js';
 import { OnePs } from '../common/loopback/cluster.js';
 import { fillRedis } from '../common/loopback/fill.js';
@@ -11,14 +10,13 @@ import { addGrowth } from '../common/loopback/growth.js';
 import { addJavaScript } from '../common/loopback/javascript.js';
 import { addLatencies, LATENCY_ROWS, type Size } from '../common/loopback/latency.js';
 import { compare, WINDOW } from '../common/loopback/measure.js';
-import { DIM, type LOOPBACK_FLAGS, loopbackOptions, REQUEST_ROWS } from '../common/loopback/options.js';
+import { DIM, type LoopbackOptions, REQUEST_ROWS } from '../common/loopback/options.js';
 import { mget, Redis, redisVersion } from '../common/loopback/redis.js';
 import { keySets } from '../common/loopback/requests.js';
 import { addComparison, BARE, LIBRARY, REDIS_MISSING } from '../common/loopback/result.js';
 import { BenchReport } from '../common/report.js';
 
-export async function run(given: Given<typeof LOOPBACK_FLAGS>): Promise<void> {
-  const options = loopbackOptions(given);
+export async function run(options: LoopbackOptions): Promise<void> {
   const report = new BenchReport('pull', options);
   const { rows, rounds, turnMs } = options;
   Object.assign(report.parameters, { rows, dim: DIM, requestRows: REQUEST_ROWS, rounds, turnMs });

@@ -3,8 +3,7 @@
  * against the bare transport with frames of the same size and against the ways in which Redis can apply a
  * gradient (common/loopback/redis.ts).
  */
-import type { Table } from '../../src/client/client.js';
-import type { Given } from '../common/flags.js';
+import type { Table } from '../../src/library/client/client.js';
 import { BareTransport } from '../common/loopback/bare.js';
 import { OnePs } from '../common/loopback/cluster.js';
 import { fillRedis } from '../common/loopback/fill.js';
@@ -12,7 +11,7 @@ import { addGrowth } from '../common/loopback/growth.js';
 import { addJavaScript } from '../common/loopback/javascript.js';
 import { addLatencies, LATENCY_ROWS, type Size } from '../common/loopback/latency.js';
 import { type Contender, compare } from '../common/loopback/measure.js';
-import { DIM, type LOOPBACK_FLAGS, loopbackOptions, REQUEST_ROWS } from '../common/loopback/options.js';
+import { DIM, type LoopbackOptions, REQUEST_ROWS } from '../common/loopback/options.js';
 import { descend, evalSha, mget, mset, Redis, redisVersion } from '../common/loopback/redis.js';
 import { gradients, keySets } from '../common/loopback/requests.js';
 import { addComparison, BARE, LIBRARY, REDIS_MISSING } from '../common/loopback/result.js';
@@ -41,8 +40,7 @@ async function redisContenders(
   ];
 }
 
-export async function run(given: Given<typeof LOOPBACK_FLAGS>): Promise<void> {
-  const options = loopbackOptions(given);
+export async function run(options: LoopbackOptions): Promise<void> {
   const report = new BenchReport('push', options);
   const { rows, rounds, turnMs } = options;
   Object.assign(report.parameters, { rows, dim: DIM, requestRows: REQUEST_ROWS, rounds, turnMs });

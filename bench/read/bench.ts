@@ -8,12 +8,11 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { KintsugiError } from '../../src/errors.js';
-import type { Given } from '../common/flags.js';
+import { KintsugiError } from '../../src/common/errors.js';
 import { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
 import { criteoParquet, type ReadFile, ratingsParquet, writeCriteo } from './files.js';
-import { type READ_FLAGS, readOptions } from './options.js';
+import type { ReadOptions } from './options.js';
 import { DuckDb, secondsOf } from './peers.js';
 import { BATCH, type ReaderAnswer } from './reader.js';
 
@@ -44,8 +43,7 @@ function readerOf(file: ReadFile, rows: number) {
 }
 
 /** @throws BAD_ARGUMENT, DEPENDENCY_MISSING (hyparquet, hyparquet-writer) */
-export async function run(given: Given<typeof READ_FLAGS>): Promise<void> {
-  const options = readOptions(given);
+export async function run(options: ReadOptions): Promise<void> {
   const { rows, rounds, tell } = options;
   const report = new BenchReport('read', options);
   Object.assign(report.parameters, { rows, rounds, batch: BATCH });

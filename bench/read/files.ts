@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { CATEGORY_FIELDS, DENSE_FIELDS } from '../../src/data/criteo.js';
 import { parseSchema } from '../../src/data/parse-schema.js';
 import type { Schema } from '../../src/data/schema.js';
-import { writeDemoData } from '../../src/train/demo-data.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
 import { randomU32 } from '../common/random.js';
 
 const INTEGERS = Array.from({ length: DENSE_FIELDS }, (_, index) => `I${index + 1}`);

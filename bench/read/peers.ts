@@ -1,8 +1,8 @@
-/** What reading is compared with: DuckDB on one thread, and programs that only cut or count. */
+/** Peers of the reader: DuckDB on one thread, and programs that only cut or count. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { KintsugiError } from '../../src/errors.js';
+import { KintsugiError } from '../../src/common/errors.js';
 
 /** Answers each query on a line of JSON with the CPU seconds that it took, of all threads. */
 const SCRIPT = `

@@ -4,10 +4,9 @@
  * that they see the same machine.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
-import { countText, table } from '../../src/local/text.js';
-import type { Given } from '../common/flags.js';
+import { countText, table } from '../../src/fleet/local/text.js';
 import { BenchReport } from '../common/report.js';
-import { parseRecoveryOptions, type RECOVERY_FLAGS } from './options.js';
+import type { RecoveryOptions } from './options.js';
 import { COLUMNS, recoveryHtml, recoverySvg } from './picture.js';
 import { RecoveryRun, type RunResult } from './run.js';
 
@@ -65,8 +64,7 @@ function addRuns(file: string, runs: readonly RunResult[]): void {
 }
 
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, TIMEOUT when something hangs */
-export async function run(given: Given<typeof RECOVERY_FLAGS>): Promise<void> {
-  const options = parseRecoveryOptions(given);
+export async function run(options: RecoveryOptions): Promise<void> {
   const report = new BenchReport('recovery', options);
   const { ps, dim, batch, compute, recoveryRate } = options;
   const rate = recoveryRate ?? 'default';

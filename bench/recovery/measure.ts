@@ -2,11 +2,12 @@
  * From the events of a run to its figures: pure. All modes are measured the same way, on one clock, from the
  * SIGKILL. Only progress counts as throughput: samples that are trained a second time are not.
  */
-import { BLOCK_BYTES } from '../../src/core/shared/pace.js';
-import { numberOf, type RoleEvent } from '../../src/local/events.js';
-import { detectionOf, failuresOf, inOrder, type KillRecord } from '../../src/local/report.js';
-import { worstWindow } from '../../src/local/scaling-report.js';
-import { type ProgressPoint, Throughput } from '../../src/local/throughput.js';
+
+import { numberOf, type RoleEvent } from '../../src/fleet/local/events.js';
+import { detectionOf, failuresOf, inOrder, type KillRecord } from '../../src/fleet/local/report.js';
+import { worstWindow } from '../../src/fleet/local/scaling-report.js';
+import { type ProgressPoint, Throughput } from '../../src/fleet/local/throughput.js';
+import { BLOCK_BYTES } from '../../src/protocol/blocks.js';
 
 export const WINDOW_MS = 100;
 const SECOND_MS = 1000;
@@ -24,7 +25,7 @@ export interface RunRecord {
 }
 
 /** Milliseconds since the kill; null: it did not happen. Ratios are of the steady throughput. */
-export interface Measured {
+export interface MeasuredRecovery {
   steadySamplesPerSecond: number;
   detectedMs: number | null;
   firstServedMs: number | null;
@@ -38,7 +39,7 @@ export interface Measured {
   backAfterDetectionMs: number | null;
   blocksLost: number;
   blocksOnDemand: number;
-  /** Of lost rows, from the first active new owner to the last complete one. */
+  /** Rate at which lost rows were rebuilt, from the first active new owner to the last complete one. */
   rebuildGBPerSecond: number | null;
   /** The slowest second of steady training: what the machine itself does. */
   worstSecondBefore: number | null;
@@ -61,7 +62,13 @@ export function newSamples(progress: RunRecord['progress']): ProgressPoint[] {
   });
 }
 
-export function measure({ events: unordered, kill, progress, calmFrom, endedAt }: RunRecord): Measured {
+export function measure({
+  events: unordered,
+  kill,
+  progress,
+  calmFrom,
+  endedAt,
+}: RunRecord): MeasuredRecovery {
   const events = inOrder(unordered);
   const throughput = new Throughput(newSamples(progress));
   const steady = throughput.rate(calmFrom, kill.mono);
@@ -72,7 +79,10 @@ export function measure({ events: unordered, kill, progress, calmFrom, endedAt }
   const span = rebuildSpan(events, kill);
   const backAt = backTime(throughput, kill.mono, detected ?? kill.mono, endedAt, steady);
   const until = kill.mono + Math.max(failure?.redundantMs ?? 0, (keysReady ?? 0) + SECOND_MS);
-  /** Of whole seconds between the two; a rounding error does not take the last one away. */
+  /**
+   * Slowest whole second between the two, of the steady rate; 1e-6 keeps a rounding error from dropping the
+   * last.
+   */
   const worst = (from: number, to: number) => {
     const rate = worstWindow(throughput, from, to - SECOND_MS + 1e-6);
     return rate === undefined ? null : round(rate / steady);

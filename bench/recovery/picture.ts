@@ -2,8 +2,8 @@
  * Throughput of all modes on one time axis, from the kill on. One HTML file has a picture per size; one SVG
  * file has one size. Pure.
  */
-import { escapeHtml } from '../../src/local/picture.js';
-import { countText, timeText } from '../../src/local/text.js';
+import { escapeHtml } from '../../src/fleet/local/picture.js';
+import { countText, timeText } from '../../src/fleet/local/text.js';
 import { COLORS, htmlPage, htmlTable, Plot, standalone } from '../common/picture.js';
 import { WINDOW_MS } from './measure.js';
 import type { RunResult } from './run.js';
@@ -63,7 +63,7 @@ export function recoverySvg(runs: readonly RunResult[]): string {
 const ms = (value: number | null) => (value === null ? '-' : timeText(value));
 const ratio = (value: number | null) => (value === null ? '-' : value.toFixed(2));
 
-/** What is shown of each run, in the picture and on the terminal. */
+/** Columns of a run, in the picture and on the terminal. */
 export const COLUMNS: [head: string, cell: (run: RunResult) => string][] = [
   ['mode', (run) => run.mode],
   ['steady/s', (run) => countText(run.steadySamplesPerSecond)],

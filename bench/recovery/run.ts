@@ -7,23 +7,23 @@
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Client, connect, type PushCounts } from '../../src/client/client.js';
-import { internalsOf } from '../../src/client/internals.js';
-import { rowCounts } from '../../src/client/scan.js';
-import { KintsugiError } from '../../src/errors.js';
-import type { RoleEvent } from '../../src/local/events.js';
-import { Processes, psName } from '../../src/local/processes.js';
-import { cpuSeconds } from '../../src/local/processor-time.js';
-import { detectionOf, type KillRecord } from '../../src/local/report.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import { checkPushes } from '../../src/tools/audit.js';
-import { checkParity } from '../../src/tools/parity.js';
+import { KintsugiError } from '../../src/common/errors.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import { Processes, psName } from '../../src/fleet/local/processes.js';
+import { cpuSeconds } from '../../src/fleet/local/processor-time.js';
+import { detectionOf, type KillRecord } from '../../src/fleet/local/report.js';
+import { type Client, connect, type PushCounts } from '../../src/library/client/client.js';
+import { internalsOf } from '../../src/library/client/connected.js';
+import { rowCounts } from '../../src/library/client/scan.js';
+import { checkPushes } from '../../src/library/tools/audit.js';
+import { checkParity } from '../../src/library/tools/parity.js';
+import { monotonicMs } from '../../src/net/log.js';
 import type { ClientReport } from '../common/training/child.js';
 import { BenchClient, type ClientDone } from '../common/training/client.js';
 import { localOptions } from '../common/training/cluster.js';
 import { TABLE } from '../common/training/keys.js';
-import type { Mode } from '../common/training/modes.js';
-import { type Measured, measure } from './measure.js';
+import type { TrainingMode } from '../common/training/modes.js';
+import { type MeasuredRecovery, measure } from './measure.js';
 import type { RecoveryOptions } from './options.js';
 
 const CONNECT_MS = 60_000;
@@ -34,7 +34,7 @@ const POLL_MS = 20;
 const LIMIT_MS = 10 * 60_000;
 const VICTIM = 1;
 
-export interface RunResult extends Measured {
+export interface RunResult extends MeasuredRecovery {
   mode: string;
   rows: number;
   seconds: { fill: number; checkpoint: number | null; restore: number | null };
@@ -44,7 +44,7 @@ export interface RunResult extends Measured {
   /** Acknowledged pushes (of one shard each) that are gone, or there twice. */
   pushes: { acked: number; lost: number; duplicated: number };
   mismatchedBlocks: number | null;
-  /** Of all PS before the failure. */
+  /** Memory of all PS before the failure, per row. */
   bytesPerRow: number;
   /**
    * Processor time of the PS that are left, from the kill until the job is redundant: it hardly depends on
@@ -56,12 +56,12 @@ export interface RunResult extends Measured {
 /** Nobody trains: there is no throughput to compare. */
 const NO_TRAINING = { worstSecond: null, mean: null, worstSecondFromKill: null };
 
-type Progress = { mono: number; samples: number };
+type RecoveryProgress = { mono: number; samples: number };
 
 export class RecoveryRun {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-recovery-'));
   private readonly events: RoleEvent[] = [];
-  private readonly progress: Progress[] = [];
+  private readonly progress: RecoveryProgress[] = [];
   private readonly clients: BenchClient[] = [];
   private readonly trained: ClientDone[] = [];
   private readonly clusters: Processes[] = [];
@@ -76,7 +76,7 @@ export class RecoveryRun {
 
   constructor(
     private readonly options: RecoveryOptions,
-    private readonly mode: Mode,
+    private readonly mode: TrainingMode,
     private readonly rows: number,
   ) {}
 
@@ -167,7 +167,7 @@ export class RecoveryRun {
 
   private onEvent(event: RoleEvent, line: string): void {
     if (this.options.log !== undefined) appendFileSync(this.options.log, `${line}\n`);
-    // Those of a second cluster say nothing about the failure of the first.
+    // Events of a second cluster say nothing about the failure of the first.
     if (this.clusters.length > 1) return;
     this.events.push(event);
     const { name, pid } = event;

@@ -8,18 +8,17 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { type Client, connect } from '../../src/client/client.js';
-import { KintsugiError } from '../../src/errors.js';
-import { Child } from '../../src/local/child.js';
-import type { Processes } from '../../src/local/processes.js';
-import { cpuSeconds } from '../../src/local/processor-time.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import type { Given } from '../common/flags.js';
+import { KintsugiError } from '../../src/common/errors.js';
+import { Child } from '../../src/fleet/local/child.js';
+import type { Processes } from '../../src/fleet/local/processes.js';
+import { cpuSeconds } from '../../src/fleet/local/processor-time.js';
+import { type Client, connect } from '../../src/library/client/client.js';
+import { monotonicMs } from '../../src/net/log.js';
 import { withJob } from '../common/job.js';
 import { BenchReport } from '../common/report.js';
 import { median, quantile } from '../common/statistics.js';
 import { TABLE } from '../common/training/keys.js';
-import { parseReplicaOptions, type REPLICA_FLAGS, type ReplicaBenchOptions } from './options.js';
+import type { ReplicaBenchOptions } from './options.js';
 import type { PusherOptions, PusherOrder, PusherReport } from './pusher.js';
 
 const PATH = fileURLToPath(new URL('./pusher.js', import.meta.url));
@@ -32,14 +31,14 @@ const PULL_KEYS = 64;
 const P99_GOAL_MS = 50;
 const PRICE_GOAL = 0.97;
 
-type Load = 'steady' | 'saturated';
-type Side = 'none' | 'replica';
-const LOADS: readonly Load[] = ['steady', 'saturated'];
+type ReplicaLoad = 'steady' | 'saturated';
+type PushingSide = 'none' | 'replica';
+const LOADS: readonly ReplicaLoad[] = ['steady', 'saturated'];
 
-interface Measured {
+interface MeasuredReplica {
   /** Keys of acknowledged pushes per second. */
   rate: number;
-  /** Of acknowledgements. */
+  /** Latency of acknowledgements. */
   medianMs: number;
   p99Ms: number;
   /** Seconds of a core per million keys, of all PS, and of the replica. */
@@ -96,13 +95,13 @@ class Pusher {
 
 const sorted = (values: readonly number[]) => [...values].sort((one, other) => one - other);
 
-class Story {
-  private readonly measured: Record<Load, Record<Side, Measured[]>> = {
+class ReplicaStory {
+  private readonly measured: Record<ReplicaLoad, Record<PushingSide, MeasuredReplica[]>> = {
     steady: { none: [], replica: [] },
     saturated: { none: [], replica: [] },
   };
-  /** Of answers to pulls, by round. */
-  private readonly lags: Record<Load, number[][]> = { steady: [], saturated: [] };
+  /** Age of answers to pulls in milliseconds, by round. */
+  private readonly lags: Record<ReplicaLoad, number[][]> = { steady: [], saturated: [] };
   private readonly fills: number[] = [];
   /** Pushes per second. */
   private steadyRate = 0;
@@ -124,7 +123,7 @@ class Story {
     const [first, second] = [await this.measure('all'), await this.measure('all')];
     this.steadyRate = Math.max(first.rate, second.rate) / options.batch / 2;
     for (let round = 0; round < options.rounds; round++) {
-      const sides: Side[] = round % 2 === 0 ? ['none', 'replica'] : ['replica', 'none'];
+      const sides: PushingSide[] = round % 2 === 0 ? ['none', 'replica'] : ['replica', 'none'];
       for (const side of sides) {
         await pusher.pause();
         const replica = side === 'replica' ? await this.follow() : undefined;
@@ -154,7 +153,7 @@ class Story {
   }
 
   /** Pulls until the answer is called. */
-  private ask(load: Load): () => Promise<void> {
+  private ask(load: ReplicaLoad): () => Promise<void> {
     const keys = BigUint64Array.from({ length: PULL_KEYS }, (_, i) => BigInt(i * 31));
     const lags: number[] = [];
     this.lags[load].push(lags);
@@ -182,7 +181,7 @@ class Story {
     };
   }
 
-  private async measure(rate: PusherOrder['rate'], replica?: number): Promise<Measured> {
+  private async measure(rate: PusherOrder['rate'], replica?: number): Promise<MeasuredReplica> {
     const { pusher, options } = this;
     pusher.order(rate);
     await pause(WARM_MS);
@@ -192,7 +191,7 @@ class Story {
     await Promise.race([pause(options.seconds * 1000), pusher.failure]);
     const to = monotonicMs();
     const [used, replicaUsed] = [this.psCpu() - cpu, ofReplica() - replicaCpu];
-    // What was acknowledged until now is told within the next report.
+    // The next report has the acknowledgements until now.
     await pause(100);
     const times = sorted(pusher.between(from, to));
     const keys = times.length * options.batch;
@@ -214,12 +213,13 @@ class Story {
   private judge(report: BenchReport): void {
     for (const load of LOADS) {
       const { none, replica } = this.measured[load];
-      const sides = (field: keyof Measured) => ({
+      const sides = (field: keyof MeasuredReplica) => ({
         none: median(none.map((each) => each[field])),
         replica: median(replica.map((each) => each[field])),
       });
-      const ratios = (field: keyof Measured) => replica.map((each, i) => each[field] / none[i]![field]);
-      const spread = (field: keyof Measured) => {
+      const ratios = (field: keyof MeasuredReplica) =>
+        replica.map((each, i) => each[field] / none[i]![field]);
+      const spread = (field: keyof MeasuredReplica) => {
         const all = ratios(field);
         return { median: median(all), least: Math.min(...all), most: Math.max(...all) };
       };
@@ -250,8 +250,7 @@ class Story {
 }
 
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES */
-export async function run(given: Given<typeof REPLICA_FLAGS>): Promise<void> {
-  const options = parseReplicaOptions(given);
+export async function run(options: ReplicaBenchOptions): Promise<void> {
   const { ps, mode, rounds, seconds, rows, dim, batch } = options;
   const report = new BenchReport('replica', options);
   Object.assign(report.parameters, { ps, code: mode.code, rounds, seconds, rows, dim, batch });
@@ -265,7 +264,7 @@ export async function run(given: Given<typeof REPLICA_FLAGS>): Promise<void> {
     const pusher = new Pusher({ scheduler: cluster.address, rows, dim, batch });
     const client = await connect(cluster.address, { connectTimeoutMs: 120_000, replica: true });
     try {
-      await new Story(options, cluster, pids, pusher, client, () => dropped).run(report);
+      await new ReplicaStory(options, cluster, pids, pusher, client, () => dropped).run(report);
     } finally {
       pusher.stop();
       await client.close();

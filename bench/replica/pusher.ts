@@ -3,9 +3,10 @@
  * come, as its parent says. It tells when each push was acknowledged, and how long that took. It leaves when
  * its parent does.
  */
-import { connect } from '../../src/client/client.js';
-import { describe } from '../../src/errors.js';
-import { monotonicMs } from '../../src/runtime/log.js';
+
+import { describe } from '../../src/common/errors.js';
+import { connect } from '../../src/library/client/client.js';
+import { monotonicMs } from '../../src/net/log.js';
 import { TABLE } from '../common/training/keys.js';
 
 export interface PusherOptions {
@@ -17,7 +18,7 @@ export interface PusherOptions {
 
 /** Pushes per second; 0: none; `all`: as many as can be. */
 export type PusherOrder = { rate: number | 'all' };
-/** Of the pushes that were acknowledged since the last one: when, and after how many milliseconds. */
+/** Pushes acknowledged since the last report: when, and after how many milliseconds. */
 export type PusherReport = [at: number, tookMs: number][] | 'ready' | 'idle';
 
 /** Pushes that may be not yet durable, as a worker has them. */
@@ -72,7 +73,7 @@ async function main(): Promise<void> {
     const { rate } = load;
     if (rate === 0) continue;
     if (typeof rate === 'number') {
-      // Who is late does not catch up: the load would not be steady.
+      // A late pusher catches up for one second at most, or the load would not be steady.
       due = Math.max(due + 1000 / rate, monotonicMs() - 1000);
       const waitMs = due - monotonicMs();
       if (waitMs > 0) await new Promise((resolve) => setTimeout(resolve, waitMs));

@@ -3,17 +3,16 @@
  * is taken meanwhile must say that redundancy is complete, and no request may be refused.
  */
 import { setTimeout as pause } from 'node:timers/promises';
-import { type Client, connect } from '../../src/client/client.js';
-import { type Processes, psName } from '../../src/local/processes.js';
-import { bytesText, countText, timeText } from '../../src/local/text.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import { restart } from '../../src/tools/restart.js';
-import { rebalance } from '../../src/tools/scaling.js';
-import type { Given } from '../common/flags.js';
+import { type Processes, psName } from '../../src/fleet/local/processes.js';
+import { bytesText, countText, timeText } from '../../src/fleet/local/text.js';
+import { type Client, connect } from '../../src/library/client/client.js';
+import { restart } from '../../src/library/tools/restart.js';
+import { rebalance } from '../../src/library/tools/scaling.js';
+import { monotonicMs } from '../../src/net/log.js';
 import { withJob } from '../common/job.js';
 import { BenchReport } from '../common/report.js';
-import { Load } from './load.js';
-import { parseRollingOptions, type ROLLING_FLAGS, type RollingOptions } from './options.js';
+import { RollingLoad } from './load.js';
+import type { RollingOptions } from './options.js';
 
 const CODE = { name: '4+1', code: '4+1', k: 4 };
 const STATUS_MS = 20;
@@ -21,7 +20,7 @@ const STATUS_MS = 20;
 const STEP = 1.5;
 
 /** Counts statuses until it is told to stop. */
-class Watch {
+class RollingWatch {
   statuses = 0;
   readonly notFull: string[] = [];
   private running = true;
@@ -42,7 +41,7 @@ class Watch {
   }
 }
 
-/** What each PS moved and took, in milliseconds. */
+/** Restart of a PS: bytes that it handed over, and its duration. */
 interface Step {
   name: string;
   bytes: number;
@@ -84,12 +83,12 @@ async function story(client: Client, cluster: Processes, options: RollingOptions
   const table = await client.createTable({
     ...{ name: 'items', dim, optimizer: { kind: 'sgd', lr: -1 }, initializer: { kind: 'zeros' } },
   });
-  const load = new Load(client, table, batch);
+  const load = new RollingLoad(client, table, batch);
   const rows = await load.fill(options.bytes);
   const { nodes } = await client.status();
   const held = nodes.reduce((sum, { bytes }) => sum + bytes, 0) / nodes.length;
   tell(`${countText(rows)} rows, ${bytesText(held)} a PS`);
-  const watch = new Watch(client);
+  const watch = new RollingWatch(client);
   const running = Promise.all([load.run(), watch.run()]);
   const calm = options.calmSeconds * 1000;
   const first = monotonicMs();
@@ -132,8 +131,7 @@ async function story(client: Client, cluster: Processes, options: RollingOptions
 }
 
 /** @throws BAD_ARGUMENT, TIMEOUT when a PS does not come back */
-export async function run(given: Given<typeof ROLLING_FLAGS>): Promise<void> {
-  const options = parseRollingOptions(given);
+export async function run(options: RollingOptions): Promise<void> {
   const { ps, dim, batch, sigterm } = options;
   const report = new BenchReport('rolling', options);
   Object.assign(report.parameters, {

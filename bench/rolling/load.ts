@@ -2,18 +2,19 @@
  * Load on a running job: pushes that add one to random rows, and pulls of the same rows. It counts what was
  * answered and when, and knows what every row must hold in the end.
  */
-import type { Client, Table } from '../../src/client/client.js';
-import { describe } from '../../src/errors.js';
-import { monotonicMs } from '../../src/runtime/log.js';
+
+import { describe } from '../../src/common/errors.js';
+import type { Client, Table } from '../../src/library/client/client.js';
+import { monotonicMs } from '../../src/net/log.js';
 import { randomU32 } from '../common/random.js';
 
 const FILL_ROWS = 20_000;
 const PULL_ROWS = 50_000;
 
-export class Load {
+export class RollingLoad {
   /** Clock and duration of every step: a push and a pull. */
   readonly steps: { at: number; ms: number }[] = [];
-  /** What requests were refused with. */
+  /** Errors of refused requests. */
   readonly refused: string[] = [];
   private rows = 0;
   private readonly added: number[] = [];

@@ -4,11 +4,15 @@
  * the wire.
  */
 import { freemem } from 'node:os';
-import { loadNative, type NativeAddon, type OptimizerSpec, type SectionPart } from '../../src/native.js';
-import type { COMMON_FLAGS, Given } from '../common/flags.js';
+import {
+  loadNative,
+  type NativeAddon,
+  type OptimizerSpec,
+  type SectionPart,
+} from '../../src/engine/native.js';
 import { runNative } from '../common/native.js';
 import { randomU32 } from '../common/random.js';
-import { BenchReport } from '../common/report.js';
+import { type BenchOptions, BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
 import { tableBytes } from '../common/table-memory.js';
 
@@ -103,9 +107,7 @@ function addGrowth(report: BenchReport, smoke: boolean): void {
   report.goal('memory: agreement with the formula', 1 - Math.abs(resident / memory.values.formula - 1), 0.98);
 }
 
-export async function run(given: Given<typeof COMMON_FLAGS>): Promise<void> {
-  const { smoke = false, json } = given;
-  const options = { smoke, json };
+export async function run(options: BenchOptions): Promise<void> {
   const report = new BenchReport('rows', options);
   runNative('rows', options.smoke, report);
   runNative('snapshot', options.smoke, report);

@@ -3,10 +3,9 @@
  * request meanwhile.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
-import { bytesText, countText, table } from '../../src/local/text.js';
-import type { Given } from '../common/flags.js';
+import { bytesText, countText, table } from '../../src/fleet/local/text.js';
 import { BenchReport } from '../common/report.js';
-import { parseScalingOptions, type SCALING_FLAGS } from './options.js';
+import type { ScalingOptions } from './options.js';
 import { COLUMNS, scalingHtml } from './picture.js';
 import { type ScalingResult, ScalingRun } from './run.js';
 
@@ -36,8 +35,7 @@ function judge(report: BenchReport, result: ScalingResult): void {
 }
 
 /** @throws BAD_ARGUMENT, TIMEOUT when something hangs */
-export async function run(given: Given<typeof SCALING_FLAGS>): Promise<void> {
-  const options = parseScalingOptions(given);
+export async function run(options: ScalingOptions): Promise<void> {
   const report = new BenchReport('scaling', options);
   const { ps, to, rows, dim, batch, compute } = options;
   const moveRate = options.moveRate ?? 'default';

@@ -1,11 +1,11 @@
 /** From the progress of a training client to the figures of a scaling: pure. */
-import { worstWindow } from '../../src/local/scaling-report.js';
-import { Throughput } from '../../src/local/throughput.js';
+import { worstWindow } from '../../src/fleet/local/scaling-report.js';
+import { Throughput } from '../../src/fleet/local/throughput.js';
 
 export const WINDOW_MS = 100;
 const SECOND_MS = 1000;
 
-export interface Progress {
+export interface ScalingRunProgress {
   mono: number;
   samples: number;
   /** The slowest request that was answered since the last report. */
@@ -51,7 +51,7 @@ export interface MeasuredScaling extends ScalingSpan {
   slowestMs: number;
 }
 
-export function measureScaling(progress: readonly Progress[], span: ScalingSpan): MeasuredScaling {
+export function measureScaling(progress: readonly ScalingRunProgress[], span: ScalingSpan): MeasuredScaling {
   const throughput = new Throughput(
     progress.map(({ mono, samples }) => ({ mono, samples, worker: 'train' })),
   );
@@ -75,7 +75,7 @@ export function measureScaling(progress: readonly Progress[], span: ScalingSpan)
   };
 }
 
-function slowest(progress: readonly Progress[], from: number, to: number): number {
+function slowest(progress: readonly ScalingRunProgress[], from: number, to: number): number {
   let most = 0;
   for (const { mono, slowestMs } of progress)
     if (mono >= from && mono <= to) most = Math.max(most, slowestMs);
@@ -83,7 +83,7 @@ function slowest(progress: readonly Progress[], from: number, to: number): numbe
 }
 
 /** Rates of windows of 100 ms. */
-export function windowsOf(progress: readonly Progress[], from: number, to: number): number[] {
+export function windowsOf(progress: readonly ScalingRunProgress[], from: number, to: number): number[] {
   const throughput = new Throughput(
     progress.map(({ mono, samples }) => ({ mono, samples, worker: 'train' })),
   );

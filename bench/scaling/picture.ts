@@ -1,11 +1,11 @@
 /** Throughput while a job grows and shrinks, as one HTML file with a picture. Pure. */
-import { bytesText, countText } from '../../src/local/text.js';
+import { bytesText, countText } from '../../src/fleet/local/text.js';
 import { htmlPage, htmlTable, Plot } from '../common/picture.js';
 import { type MeasuredScaling, WINDOW_MS } from './measure.js';
 import type { ScalingResult } from './run.js';
 
 /** A line for the throughput; a band where shards move. */
-export function scalingSvg({ scalings, windows, from }: ScalingResult): string {
+function scalingSvg({ scalings, windows, from }: ScalingResult): string {
   const steady = scalings[0]?.steadySamplesPerSecond ?? 1;
   const maxSeconds = Math.max(1, (windows.length * WINDOW_MS) / 1000);
   const plot = new Plot({ minSeconds: 0, maxSeconds, label: 'seconds' });
@@ -24,7 +24,7 @@ export function scalingSvg({ scalings, windows, from }: ScalingResult): string {
   return plot.svg('Throughput while the number of PS changes', [...bands, line]);
 }
 
-/** What is shown of each scaling, in the picture and on the terminal. */
+/** Columns of a scaling, in the picture and on the terminal. */
 export const COLUMNS: [head: string, cell: (scaling: MeasuredScaling) => string][] = [
   ['scaled', ({ from, to }) => `${from} to ${to} PS`],
   ['took', ({ seconds }) => `${seconds.toFixed(2)} s`],

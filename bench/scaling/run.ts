@@ -6,12 +6,12 @@
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Client, connect } from '../../src/client/client.js';
-import { Processes } from '../../src/local/processes.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import { checkPushes } from '../../src/tools/audit.js';
-import { checkParity } from '../../src/tools/parity.js';
-import { scale } from '../../src/tools/scaling.js';
+import { Processes } from '../../src/fleet/local/processes.js';
+import { type Client, connect } from '../../src/library/client/client.js';
+import { checkPushes } from '../../src/library/tools/audit.js';
+import { checkParity } from '../../src/library/tools/parity.js';
+import { scale } from '../../src/library/tools/scaling.js';
+import { monotonicMs } from '../../src/net/log.js';
 import type { ClientReport } from '../common/training/child.js';
 import { BenchClient } from '../common/training/client.js';
 import { localOptions } from '../common/training/cluster.js';
@@ -20,7 +20,7 @@ import {
   type Calm,
   type MeasuredScaling,
   measureScaling,
-  type Progress,
+  type ScalingRunProgress,
   type ScalingSpan,
   windowsOf,
 } from './measure.js';
@@ -46,7 +46,7 @@ export interface ScalingResult {
 
 export class ScalingRun {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-scaling-'));
-  private readonly progress: Progress[] = [];
+  private readonly progress: ScalingRunProgress[] = [];
   private readonly clients: BenchClient[] = [];
   private readonly cluster: Processes;
   private client: Client | undefined;

@@ -8,16 +8,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { countText } from '../../src/local/text.js';
-import type { Given } from '../common/flags.js';
+import { countText } from '../../src/fleet/local/text.js';
 import { withJob } from '../common/job.js';
 import { BenchReport } from '../common/report.js';
 import type { Task, TaskResult } from './client.js';
-import { parseScanOptions, type SCAN_FLAGS, type ScanBenchOptions } from './options.js';
+import type { ScanBenchOptions } from './options.js';
 
 const CLIENT = fileURLToPath(new URL('./client.js', import.meta.url));
 const MEBIBYTE = 2 ** 20;
-/** Of a client, Node itself included. */
+/** Goal for the memory of a client, Node itself included. */
 const PEAK_MIB = 256;
 const PS = 3;
 const CODE = { name: '2+1', code: '2+1', k: 2 };
@@ -43,8 +42,7 @@ class Tasks {
 }
 
 /** @throws BAD_ARGUMENT, and what a task throws */
-export async function run(given: Given<typeof SCAN_FLAGS>): Promise<void> {
-  const options = parseScanOptions(given);
+export async function run(options: ScanBenchOptions): Promise<void> {
   const { rows, dim, groups } = options;
   const report = new BenchReport('scan', options);
   Object.assign(report.parameters, { rows, dim, groups, ps: PS, code: CODE.code });

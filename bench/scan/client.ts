@@ -3,18 +3,18 @@
  * arguments are one JSON value, and so is the result, on standard output.
  */
 import { readFileSync } from 'node:fs';
-import { type Client, connect } from '../../src/client/client.js';
-import { eachAtMost, ranges } from '../../src/client/concurrent.js';
-import { describe } from '../../src/errors.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import { checkPushes } from '../../src/tools/audit.js';
-import { digest } from '../../src/tools/digest.js';
-import { load } from '../../src/tools/load.js';
-import { save } from '../../src/tools/save.js';
-import { scrub } from '../../src/tools/scrub.js';
+import { describe } from '../../src/common/errors.js';
+import { type Client, connect } from '../../src/library/client/client.js';
+import { eachAtMost, ranges } from '../../src/library/client/concurrent.js';
+import { checkPushes } from '../../src/library/tools/audit.js';
+import { digest } from '../../src/library/tools/digest.js';
+import { load } from '../../src/library/tools/load.js';
+import { save } from '../../src/library/tools/save.js';
+import { scrub } from '../../src/library/tools/scrub.js';
+import { monotonicMs } from '../../src/net/log.js';
 
-export const TABLE = 'rows';
-export const TASKS = ['connect', 'fill', 'keys', 'scan', 'digest', 'save', 'load', 'audit', 'scrub'] as const;
+const TABLE = 'rows';
+const TASKS = ['connect', 'fill', 'keys', 'scan', 'digest', 'save', 'load', 'audit', 'scrub'] as const;
 export type Task = (typeof TASKS)[number];
 
 export interface TaskOptions {
@@ -30,7 +30,7 @@ export interface TaskResult {
   peakBytes: number;
   /** Rows that it saw, as far as it counts them. */
   rows: number;
-  /** What must be the same wherever it is done. */
+  /** Sum or digest that must be the same wherever the task runs; '': the task has none. */
   proof: string;
 }
 
@@ -84,7 +84,7 @@ async function carryOut(client: Client, options: TaskOptions): Promise<{ rows: n
   }
 }
 
-/** What this process had in memory at most. `maxRSS` counts what its parent had at the fork, too. */
+/** Peak of the resident memory of this process. `maxRSS` would count what its parent had at the fork, too. */
 function peakBytes(): number {
   try {
     const found = /^VmHWM:\s+(\d+) kB/m.exec(readFileSync('/proc/self/status', 'utf8'));

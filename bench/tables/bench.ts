@@ -3,15 +3,14 @@
  * client would that does not know of the others. Then a PS is killed, and the digest must be as without it.
  */
 import { readFileSync } from 'node:fs';
-import { type Client, connect, type Table } from '../../src/client/client.js';
-import type { RoleEvent } from '../../src/local/events.js';
-import { type Processes, psName } from '../../src/local/processes.js';
-import { monotonicMs } from '../../src/runtime/log.js';
-import { digest } from '../../src/tools/digest.js';
-import type { Given } from '../common/flags.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import { type Processes, psName } from '../../src/fleet/local/processes.js';
+import { type Client, connect, type Table } from '../../src/library/client/client.js';
+import { digest } from '../../src/library/tools/digest.js';
+import { monotonicMs } from '../../src/net/log.js';
 import { withJob } from '../common/job.js';
 import { BenchReport } from '../common/report.js';
-import { parseTablesOptions, type TABLES_FLAGS, type TablesOptions } from './options.js';
+import type { TablesOptions } from './options.js';
 
 const PS = 5;
 const CODE = { name: '4+1', code: '4+1', k: 4 };
@@ -28,7 +27,7 @@ function residentBytes(pid: number): number {
   }
 }
 
-class Story {
+class TablesStory {
   private readonly keys: BigUint64Array;
 
   constructor(
@@ -104,8 +103,7 @@ class Story {
 }
 
 /** @throws BAD_ARGUMENT, and what a request is refused with */
-export async function run(given: Given<typeof TABLES_FLAGS>): Promise<void> {
-  const options = parseTablesOptions(given);
+export async function run(options: TablesOptions): Promise<void> {
   const { tables, rows, dim } = options;
   const report = new BenchReport('tables', options);
   Object.assign(report.parameters, { tables, rows, dim, ps: PS, code: CODE.code });
@@ -115,7 +113,7 @@ export async function run(given: Given<typeof TABLES_FLAGS>): Promise<void> {
   };
   await withJob({ ps: PS, mode: CODE, onEvent }, async (cluster) => {
     const client = await connect(cluster.address);
-    await new Story(client, cluster, options, report, pids).run();
+    await new TablesStory(client, cluster, options, report, pids).run();
     await client.close();
   });
   report.finish();

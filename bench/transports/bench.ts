@@ -5,19 +5,23 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { describe, KintsugiError } from '../../src/errors.js';
-import type { Given } from '../common/flags.js';
-import type { Turn } from '../common/loopback/measure.js';
+import { describe, KintsugiError } from '../../src/common/errors.js';
+import type { MeasuredTurn } from '../common/loopback/measure.js';
 import { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
-import { type TRANSPORTS_FLAGS, transportsOptions } from './options.js';
+import type { TransportsOptions } from './options.js';
 import { KINDS, type Kind, type SideRequest } from './side.js';
 
 const SIDE = fileURLToPath(new URL('./side.js', import.meta.url));
 const GOAL = 0.8;
 
-class Side {
-  readonly turns: Record<Kind, Turn[]> = { pull: [], push: [], 'pull of 64 rows': [], 'push of 64 rows': [] };
+class TransportSide {
+  readonly turns: Record<Kind, MeasuredTurn[]> = {
+    pull: [],
+    push: [],
+    'pull of 64 rows': [],
+    'push of 64 rows': [],
+  };
 
   private constructor(
     private readonly child: ChildProcess,
@@ -25,7 +29,7 @@ class Side {
   ) {}
 
   /** @throws UNREACHABLE when it ends before it is ready, or the Node is not there */
-  static async start(transport: 'uws' | 'ws', rows: number, node = process.execPath): Promise<Side> {
+  static async start(transport: 'uws' | 'ws', rows: number, node = process.execPath): Promise<TransportSide> {
     const child = fork(SIDE, [String(rows)], {
       execPath: node,
       execArgv: [],
@@ -33,12 +37,12 @@ class Side {
       env: { ...process.env, KINTSUGI_TRANSPORT: transport },
     });
     const { node: version } = (await said(child)) as { node: string };
-    return new Side(child, `${transport === 'uws' ? 'uWebSockets.js' : 'ws'} on Node ${version}`);
+    return new TransportSide(child, `${transport === 'uws' ? 'uWebSockets.js' : 'ws'} on Node ${version}`);
   }
 
-  async turn(kind: Kind, ms: number): Promise<Turn> {
+  async turn(kind: Kind, ms: number): Promise<MeasuredTurn> {
     this.send({ kind, ms });
-    return (await said(this.child)) as Turn;
+    return (await said(this.child)) as MeasuredTurn;
   }
 
   private send(request: SideRequest): void {
@@ -59,7 +63,7 @@ async function said(child: ChildProcess): Promise<unknown> {
   const exit = once(child, 'exit', { signal: over.signal }).then(([code, signal]): never => {
     throw ended(signal ?? code);
   });
-  // It is given up when the message is there.
+  // The wait for the exit is aborted when the message is there.
   exit.catch(() => {});
   try {
     const [message] = (await Promise.race([once(child, 'message', { signal: over.signal }), exit])) as [
@@ -74,15 +78,14 @@ async function said(child: ChildProcess): Promise<unknown> {
 }
 
 /** @throws BAD_ARGUMENT, DEPENDENCY_MISSING, UNREACHABLE */
-export async function run(given: Given<typeof TRANSPORTS_FLAGS>): Promise<void> {
-  const options = transportsOptions(given);
+export async function run(options: TransportsOptions): Promise<void> {
   const { rows, rounds, turnMs, tell } = options;
   const report = new BenchReport('transports', options);
   Object.assign(report.parameters, { rows, rounds, turnMs });
-  const sides: Side[] = [];
+  const sides: TransportSide[] = [];
   try {
-    sides.push(await Side.start('uws', rows));
-    sides.push(await Side.start('ws', rows, options.node));
+    sides.push(await TransportSide.start('uws', rows));
+    sides.push(await TransportSide.start('ws', rows, options.node));
     for (let round = 0; round <= rounds; round++) {
       tell(round === 0 ? 'warming up' : `round ${round} of ${rounds}`);
       for (const kind of KINDS)
@@ -94,11 +97,11 @@ export async function run(given: Given<typeof TRANSPORTS_FLAGS>): Promise<void> 
   } finally {
     await Promise.all(sides.map((side) => side.close()));
   }
-  const [uws, ws] = sides as [Side, Side];
+  const [uws, ws] = sides as [TransportSide, TransportSide];
   const figures = [
-    ['', 'requests/s', (each: Turn) => each.requestsPerSecond],
-    [' per server core', 'requests per CPU second', (each: Turn) => each.perServerSecond],
-    [' per client core', 'requests per CPU second', (each: Turn) => each.perClientSecond],
+    ['', 'requests/s', (each: MeasuredTurn) => each.requestsPerSecond],
+    [' per server core', 'requests per CPU second', (each: MeasuredTurn) => each.perServerSecond],
+    [' per client core', 'requests per CPU second', (each: MeasuredTurn) => each.perClientSecond],
   ] as const;
   for (const kind of KINDS)
     for (const [what, unit, of] of figures) {

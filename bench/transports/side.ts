@@ -3,7 +3,7 @@
  * client of it, and turns of the requests that the parent names.
  */
 import { OnePs } from '../common/loopback/cluster.js';
-import { type Turn, turn, WINDOW } from '../common/loopback/measure.js';
+import { type MeasuredTurn, turn, WINDOW } from '../common/loopback/measure.js';
 import { DIM, REQUEST_ROWS } from '../common/loopback/options.js';
 import { keySets } from '../common/loopback/requests.js';
 
@@ -13,7 +13,7 @@ export type Kind = (typeof KINDS)[number];
 const FEW = 64;
 
 export type SideRequest = { kind: Kind; ms: number } | { end: true };
-export type SideAnswer = { node: string } | Turn;
+export type SideAnswer = { node: string } | MeasuredTurn;
 
 async function side(rows: number): Promise<void> {
   const ps = await OnePs.start();

@@ -6,15 +6,14 @@
 import { spawn } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
-import type { Client } from '../../src/client/client.js';
-import { KintsugiError } from '../../src/errors.js';
-import { checkPushes } from '../../src/tools/audit.js';
-import type { Given } from '../common/flags.js';
+import { KintsugiError } from '../../src/common/errors.js';
+import type { Client } from '../../src/library/client/client.js';
+import { checkPushes } from '../../src/library/tools/audit.js';
 import { Lan, type LanRole } from '../common/lan.js';
 import { whyNoMachines } from '../common/machines.js';
 import { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
-import { parseVanishOptions, type VANISH_FLAGS, type VanishOptions } from './options.js';
+import type { VanishOptions } from './options.js';
 import { Requests } from './requests.js';
 
 const POLL_MS = 50;
@@ -124,8 +123,7 @@ class Vanish {
 }
 
 /** @throws BAD_ARGUMENT (also where no machines can be made), TIMEOUT, INTERNAL when pushes were lost */
-export async function run(given: Given<typeof VANISH_FLAGS>): Promise<void> {
-  const options = parseVanishOptions(given);
+export async function run(options: VanishOptions): Promise<void> {
   const why = whyNoMachines();
   if (why !== undefined) throw new KintsugiError('BAD_ARGUMENT', `bench vanish: ${why}`);
   const { ps, code, log } = options;

@@ -2,13 +2,13 @@
  * Pushes and pulls of every shard, begun at a steady pace whatever becomes of the earlier ones, so that a
  * stall shows in all that were begun meanwhile.
  */
-import type { Client, Table } from '../../src/client/client.js';
+import type { Client, Table } from '../../src/library/client/client.js';
 
-import { monotonicMs } from '../../src/runtime/log.js';
+import { monotonicMs } from '../../src/net/log.js';
 
 const PAUSE_MS = 20;
 const KEYS = 256;
-export const DIM = 8;
+const DIM = 8;
 
 export class Requests {
   private readonly open = new Set<number>();

@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 import kintsugi
-from kintsugi.torch import KintsugiEmbedding, Pipeline, SharedOptimizer
+from kintsugi.torch import KintsugiEmbedding, Pipeline, RowOptimizer, SharedOptimizer
 
 LAYOUT: dict[str, Any] = {"label": 0, "dense": range(1, 14), "sparse": range(14, 40), "tensors": True}
 ROWS = 1_000_003
-"""Of the table of plain PyTorch: keys are hashed. Kintsugi has a row for every key."""
+"""Rows of the table of plain PyTorch: keys are hashed. Kintsugi has a row for every key."""
 
 
 class HashedEmbedding(nn.Embedding):
@@ -83,12 +83,15 @@ def with_kintsugi(options: argparse.Namespace, progress: Progress) -> DLRM:
     client = kintsugi.connect(options.scheduler, timeout=60)
     data = kintsugi.RangeDataset(client, [options.data], batch=options.batch, **LAYOUT, **progress.run)
     model = DLRM(KintsugiEmbedding(client, "embedding", options.dim), options.dim)
+    sparse = RowOptimizer(model)
     dense = torch.optim.Adam([*model.bottom.parameters(), *model.top.parameters()], lr=1e-3)
     for batch in progress(data):
         loss = cross_entropy(model(batch.dense, batch.sparse), batch.label)
         dense.zero_grad()
+        sparse.zero_grad()
         loss.backward()
         dense.step()
+        sparse.step()
     return model
 
 
@@ -207,7 +210,7 @@ def another_trainer(options: argparse.Namespace) -> subprocess.Popen[str]:
 
 
 def end(trainer: subprocess.Popen[str]) -> None:
-    """It has nothing to do any more, or is killed already."""
+    """Ends a trainer that has nothing to do any more, or is killed already."""
     trainer.kill()
     trainer.communicate()
 

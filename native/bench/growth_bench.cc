@@ -1,5 +1,5 @@
-// What a row costs when there are many: a group of 4+1 with a million rows and one with fifty million take
-// turns, pushes with their delta applied to the parity, and pulls; and the memory of the large one, as the
+// The cost of a row when there are many. A group of 4+1 with a million rows and one with fifty million take
+// turns: pushes with their delta applied to the parity, and pulls. Then the memory of the large one, as the
 // kernel counts it.
 #include <unistd.h>
 

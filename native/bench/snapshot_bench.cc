@@ -1,5 +1,5 @@
-// What snapshots cost: pushes to a shard that never had one, to one that keeps stamps, and to one whose
-// snapshot is being read; and what reading a snapshot and loading rows achieve, against copying as many
+// The cost of snapshots: pushes to a shard that never had one, to one that keeps stamps, and to one whose
+// snapshot is being read; and the rates of reading a snapshot and of loading rows, against copying as many
 // bytes.
 #include <cstring>
 #include <memory>

@@ -31,6 +31,14 @@ void keepFreedMemory() {
 #endif
 }
 
+/** Gives the pages of freed memory back that `keepFreedMemory` keeps. */
+Napi::Value trimMemory(const Napi::CallbackInfo& info) {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+  return info.Env().Undefined();
+}
+
 Napi::Object load(Napi::Env env, Napi::Object exports) {
   keepFreedMemory();
   auto* classes = new Classes;
@@ -46,6 +54,7 @@ Napi::Object load(Napi::Env env, Napi::Object exports) {
   exports.Set("createMemory", Napi::Function::New<construct<&Classes::memory, 1>>(env, "createMemory"));
   exports.Set("createShard", Napi::Function::New<construct<&Classes::shard, 4>>(env, "createShard"));
   exports.Set("createSink", Napi::Function::New<construct<&Classes::sink, 5>>(env, "createSink"));
+  exports.Set("trimMemory", Napi::Function::New(env, trimMemory, "trimMemory"));
   return exports;
 }
 

@@ -65,7 +65,7 @@ bool toU32(Napi::Value value, std::uint32_t limit, std::uint32_t& out);
 /** The learning rate of a push, as it travels; undefined: there is none. */
 bool toRate(Napi::Value value, std::uint32_t& out);
 
-/** It is a typed array of this kind. */
+/** True for a typed array of this kind. */
 inline bool is(Napi::Value value, napi_typedarray_type type) {
   return value.IsTypedArray() && value.As<Napi::TypedArray>().TypedArrayType() == type;
 }
@@ -89,9 +89,9 @@ Napi::Array toExtents(Napi::Env env, const std::vector<ExtentOf>& extents);
 /** Members of a mask, ascending. */
 Napi::Array toMembers(Napi::Env env, std::uint32_t mask);
 
-/** A Uint8Array that the engine fills: its `allocate` may be called once. The memory is what the caller gave
- * for it, or else V8's own, so that the garbage collector sees how much there is and gives it back in time,
- * but not zeroed first. */
+/** A Uint8Array that the engine fills: its `allocate` may be called once. The memory is the caller's, if it
+ * gave some, or else V8's own, so that the garbage collector sees how much there is and gives it back in
+ * time, but not zeroed first. */
 class Answer {
  public:
   explicit Answer(Napi::Env env) : env_(env) {}

@@ -142,10 +142,11 @@ bool readDense(Napi::Object object, std::uint32_t fields, DenseColumn& out) {
 bool readSparse(Napi::Object object, std::uint32_t fields, SparseColumn& out) {
   std::uint32_t kind = 0;
   out.shared = flagOf(object, "shared");
+  out.utf8 = flagOf(object, "utf8");
   out.multi = flagOf(object, "multi");
   const Napi::Value separator = object.Get("separator");
   if (separator.IsString()) out.separator = separator.As<Napi::String>().Utf8Value();
-  out.key = toU32(object.Get("key"), 2, kind) ? static_cast<KeyKind>(kind) : KeyKind::String;
+  out.key = toU32(object.Get("key"), 3, kind) ? static_cast<KeyKind>(kind) : KeyKind::String;
   return placeOf(object, "place", fields, out.place) &&
          perhapsPlaceOf(object, "weights", fields, out.weights) &&
          toU32(object.Get("seed"), 0xFFFFFFFF, out.seed) &&

@@ -29,7 +29,7 @@ const char* refusal(int fd, std::size_t bytes, bool sealed) {
 }
 #endif
 
-/** (path, bytes, sealed): see `mapShared` in src/native.ts. */
+/** (path, bytes, sealed): see `mapShared` in src/engine/native.ts. */
 Napi::Value mapShared(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   Arguments arguments(info);
@@ -41,7 +41,7 @@ Napi::Value mapShared(const Napi::CallbackInfo& info) {
   if (!arguments.ok()) return env.Undefined();
 #ifdef __linux__
   const auto bytes = static_cast<std::size_t>(size);
-  // A pipe must not stop the process, whoever names one.
+  // Opening a pipe must not block the process, if somebody names one.
   const std::string name = path.As<Napi::String>().Utf8Value();
   const int fd = open(name.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return fail(env, "UNREACHABLE", "the memory cannot be opened");

@@ -1,4 +1,4 @@
-// What the kernel knows of this process's TCP connections: whether the other side's kernel still
+// The state of this process's TCP connections in the kernel: whether the other side's kernel still
 // acknowledges. A kernel does so while its process is stalled or stopped; a machine that vanished does not.
 #include "binding/objects.h"
 
@@ -16,7 +16,7 @@
 namespace kintsugi::binding {
 namespace {
 
-/** Numbers for each connection: see `tcpStates` in src/native.ts. */
+/** Numbers for each connection: see `tcpStates` in src/engine/native.ts. */
 constexpr std::size_t kFields = 4;
 #ifdef __linux__
 /** Descriptors are given lowest first, so behind so many unused ones there are hardly any others. */

@@ -66,7 +66,7 @@ bool isUtf8(const std::uint8_t* bytes, std::size_t size) {
     if (lead < 0xC2 || lead > 0xF4) return false;
     const unsigned more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
     if (size - i < more) return false;
-    // Of the first byte after the lead some values would be overlong, surrogates, or beyond U+10FFFF.
+    // Some values of the first byte after the lead would be overlong, surrogates, or beyond U+10FFFF.
     const std::uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     const std::uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     if (bytes[i] < low || bytes[i] > high) return false;

@@ -1,11 +1,11 @@
-// What a cell of text says: integers, hexadecimal digits, decimal numbers, and the hash of a text. A function
+// Values of cells of text: integers, hexadecimal digits, decimal numbers, and the hash of a text. A function
 // that answers false does not take the cell. It may be wrong, or only unusual: src/data decides.
 #pragma once
 #include "engine/bytes.h"
 
 namespace kintsugi {
 
-/** The high bit of a key: it is that of a missing value. */
+/** The high bit of a key: only the key of a missing value has it. */
 inline constexpr std::uint64_t kMissingBit = std::uint64_t{1} << 63;
 
 namespace swar {
@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kZeros = 0x3030303030303030, kHigh = 0x8080808080
 
 inline constexpr std::uint64_t each(std::uint8_t byte) { return 0x0101010101010101 * byte; }
 
-/** Of the last n of 8 bytes, n <= 8. */
+/** Masks of the last n of 8 bytes, n <= 8. */
 inline constexpr std::uint64_t kLast[9] = {0,
                                            0xFF00000000000000,
                                            0xFFFF000000000000,
@@ -83,26 +83,37 @@ struct Cell {
   bool is(const char* text, std::size_t n) const { return size() == n && std::memcmp(first(), text, n) == 0; }
 };
 
-/** Up to 19 decimal digits, at most 2^63 - 1. */
-inline bool readInteger(const Cell& cell, std::uint64_t& out) {
+/** Up to 20 decimal digits without a sign, below 2^64. */
+inline bool readDigits(const Cell& cell, std::uint64_t& out) {
   const std::size_t n = cell.size();
   if (n >= 1 && n <= 8) {
     const std::uint64_t word = swar::digits(cell.data, cell.begin, cell.end);
     out = swar::decimal(word);
     return swar::isDecimal(word);
   }
-  if (n < 1 || n > 19) return false;
+  if (n < 1 || n > 20) return false;
   std::uint64_t value = 0;
   for (std::size_t i = cell.begin; i < cell.end; i++) {
     const unsigned digit = cell.data[i] - unsigned{'0'};
-    if (digit > 9) return false;
+    if (digit > 9 || value > (~std::uint64_t{0} - digit) / 10) return false;
     value = value * 10 + digit;
   }
   out = value;
-  return value < kMissingBit;
+  return true;
 }
 
-/** 1 to 16 hexadecimal digits; the highest bit does not count. */
+/** Keys that no value has: that of a missing value, and the one that tables reserve, which is also -1. */
+inline bool isReserved(std::uint64_t key) { return key == kMissingBit || key == ~std::uint64_t{0}; }
+
+/** An integer from -2^63 to 2^64 - 1; a negative one becomes its two's complement. */
+inline bool readInteger(const Cell& cell, std::uint64_t& out) {
+  if (cell.empty() || *cell.first() != '-') return readDigits(cell, out) && !isReserved(out);
+  if (!readDigits({cell.data, cell.begin + 1, cell.end}, out) || out > kMissingBit) return false;
+  out = -out;
+  return !isReserved(out);
+}
+
+/** 1 to 16 hexadecimal digits. */
 inline bool readHash(const Cell& cell, std::uint64_t& out) {
   const std::size_t n = cell.size();
   if (n < 1 || n > 16) return false;
@@ -113,7 +124,6 @@ inline bool readHash(const Cell& cell, std::uint64_t& out) {
   if (n <= 8) return true;
   const std::uint64_t high = swar::digits(cell.data, cell.begin, middle);
   out |= std::uint64_t{swar::hex(high)} << 32;
-  out &= ~kMissingBit;
   return swar::isHex(high);
 }
 

@@ -19,7 +19,7 @@ bool readCount(const std::uint8_t* data, std::size_t begin, std::size_t end, dou
   const bool negative = data[begin] == '-';
   const Cell cell{data, begin + negative, end};
   std::uint64_t value = 0;
-  if (cell.size() > kMostDigits || !readInteger(cell, value)) return false;
+  if (cell.size() > kMostDigits || !readDigits(cell, value)) return false;
   out = negative ? 0 : static_cast<double>(value);
   return true;
 }

@@ -6,7 +6,7 @@
 namespace kintsugi {
 namespace {
 
-/** What is beyond does not fit a float32. */
+/** Largest number that a row takes: a larger one does not fit a float32. */
 constexpr double kMaxFloat = 3.4e38;
 
 /** The values of a cell with several, from the left. */
@@ -52,15 +52,22 @@ class Values {
 bool readKey(const SparseColumn& column, const Cell& cell, std::uint64_t& out) {
   KeyHash hash(column.seed);
   if (column.key == KeyKind::String) {
-    // What is no text becomes other text in JavaScript.
+    // src/data says what is wrong with a text that has NUL, or that should be UTF-8.
     std::uint8_t all = 0;
-    for (std::size_t i = cell.begin; i < cell.end; i++) all |= cell.data[i];
-    if (all >= 0x80 && !isUtf8(cell.first(), cell.size())) return false;
+    bool nul = false;
+    for (std::size_t i = cell.begin; i < cell.end; i++) {
+      all |= cell.data[i];
+      nul |= cell.data[i] == 0;
+    }
+    if (nul) return false;
+    if (column.utf8 && all >= 0x80 && !isUtf8(cell.first(), cell.size())) return false;
     hash.text(cell.first(), cell.size());
     out = hash.end();
     return true;
   }
-  if (!(column.key == KeyKind::Integer ? readInteger(cell, out) : readHash(cell, out))) return false;
+  if (column.key == KeyKind::Integer ? !readInteger(cell, out) : !readHash(cell, out)) return false;
+  if (column.key == KeyKind::Hash) out &= ~kMissingBit;
+  if (column.key == KeyKind::Hash64 && isReserved(out)) return false;
   if (column.shared) return true;
   hash.absorb(static_cast<std::uint32_t>(out));
   hash.absorb(static_cast<std::uint32_t>(out >> 32));
@@ -72,9 +79,9 @@ bool readLabel(const LabelColumn& column, const Cell& cell, float& out) {
   double value = 0;
   if (cell.size() == 1 && (cell.first()[0] | 1) == '1') {
     value = cell.first()[0] - '0';
-  } else if (cell.is("true", 4)) {
+  } else if (cell.is("true", 4) || cell.is("True", 4)) {
     value = 1;
-  } else if (!cell.is("false", 5) && !readDecimal(cell, value)) {
+  } else if (!cell.is("false", 5) && !cell.is("False", 5) && !readDecimal(cell, value)) {
     return false;
   }
   if (column.threshold) {
@@ -214,7 +221,7 @@ Stopped LineParser::parseLines(View text, std::size_t from, std::size_t until, S
       if (data[at] == '\n') break;
       begin = at + 1;
     }
-    if (field + 1 != plan_.fields) return {Stop::Hard, start, lines};
+    if (field + 1 != plan_.fields || at - start > kMostLineBytes) return {Stop::Hard, start, lines};
     if (at > start && data[at - 1] == '\r') cells_[field].end--;
     std::uint32_t full = 0;
     const Stop stop = addRow(rows, logarithms, full);

@@ -1,6 +1,6 @@
-// Lines of text as rows of a batch: the Criteo layout, and what a schema makes of lines with a delimiter.
-// What is taken is taken exactly as src/data does. A line that is not taken is left to src/data, which
-// takes it or says what is wrong with it.
+// Lines of text as rows of a batch: the Criteo layout, and lines with a delimiter that a schema describes. A
+// line that is taken gives exactly the row that src/data would make. Any other line is left to src/data,
+// which takes it or says what is wrong with it.
 #pragma once
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ struct Stopped {
   Stop why = Stop::End;
   std::size_t at = 0;
   std::uint32_t lines = 0;
-  /** Of Room: the sparse column, or kLate. */
+  /** After Stop::Room: the sparse column that has no room, or kLate. */
   std::uint32_t column = 0;
 };
 
@@ -61,7 +61,7 @@ struct CriteoRows {
 Stopped parseCriteo(View text, std::size_t from, std::size_t until, CriteoRows& rows, Logarithms& logarithms,
                     bool vector);
 
-enum class KeyKind : std::uint8_t { Integer, Hash, String };
+enum class KeyKind : std::uint8_t { Integer, Hash, String, Hash64 };
 enum class TransformKind : std::uint8_t { None, Log1p, Normalise, Bucketise };
 
 struct LabelColumn {
@@ -80,18 +80,21 @@ struct DenseColumn {
   std::size_t width() const { return kind == TransformKind::Bucketise ? boundaries.size() + 1 : 1; }
 };
 
+/** A longer line is not taken: MAX_LINE_BYTES of src/data/lines.ts. */
+inline constexpr std::size_t kMostLineBytes = 64 * 1024;
 inline constexpr std::uint32_t kNoPlace = 0xFFFFFFFF;
 
 struct SparseColumn {
   std::uint32_t place = 0, weights = kNoPlace;
   KeyKind key = KeyKind::String;
-  bool shared = false, multi = false;
+  /** `utf8`: a text that is no UTF-8 is not taken; else its bytes are hashed. */
+  bool shared = false, multi = false, utf8 = false;
   std::uint32_t seed = 0, limit = 1;
   /** Not empty where `multi`. */
   std::string separator;
 };
 
-/** What a schema makes of the columns of a file; places are below `fields`. */
+/** A schema for the columns of one file; places are below `fields`. */
 struct LinePlan {
   std::uint8_t delimiter = '\t';
   std::uint32_t fields = 0;

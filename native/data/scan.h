@@ -89,7 +89,7 @@ class Marks {
     const std::size_t left = block_ < size_ ? size_ - block_ : 0;
     if (left) std::memcpy(rest, data_ + block_, left);
     mask_ = marks(rest);
-    // What comes after the text is no mark, whatever bytes are marks.
+    // Bytes after the end of the text are no marks, also where zero is one.
     mask_ &= (std::uint64_t{1} << left) - 1;
   }
   std::uint64_t marks(const std::uint8_t* p) const {

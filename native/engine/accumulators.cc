@@ -6,7 +6,7 @@
 
 namespace kintsugi {
 
-/** What an accumulator costs besides its bytes, about. */
+/** Bytes of memory that an accumulator costs besides its content, about. */
 static constexpr std::size_t kOverhead = 128;
 
 bool BlockBytes::assign(View start, std::size_t size) {

@@ -18,7 +18,7 @@ class OpenBatch {
   bool empty() const { return keySlots_.empty() && rowSlots_.empty(); }
 
   std::size_t rows() const { return rowSlots_.size(); }
-  /** Of all rows that changed, new ones included. */
+  /** Slots of all rows that changed, new ones included. */
   const std::vector<std::uint32_t>& slots() const { return rowSlots_; }
 
   /** Makes room for `rows` rows before they are touched, so that no delta moves meanwhile. False if the

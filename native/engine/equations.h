@@ -17,7 +17,7 @@ struct Equation {
   std::vector<std::uint8_t> bytes;
 };
 
-/** What became of a block after one more equation. */
+/** State of a block after one more equation. */
 enum class Outcome { Waiting, Solvable, Stuck, Restart };
 
 class Equations {

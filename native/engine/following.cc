@@ -74,7 +74,7 @@ void Table::applyKeys(const DeltaTable& d) {
     const std::uint64_t tag = before ^ loadAt<std::uint64_t>(d.keyXor, i);
     storeAt(keys, slot, tag);
     if (before) gone = true;
-    // Of equal tags the first one stays, as in `rebuild`.
+    // If two slots have the same tag, the first one stays in the index, as in `rebuild`.
     if (ready_ && tag && !before) index_.enter(tag, slot);
   }
   if (ready_ && gone) rebuild();

@@ -1,6 +1,6 @@
 // The memory budget that all shards and sinks of one node share. It counts what they have committed to
 // (extents, indexes, accumulators), not what the kernel has mapped, so that a refusal happens at the same
-// point on every machine. What snapshots keep is counted beside it: nothing is ever refused because of them.
+// point on every machine. Memory of snapshots is counted beside it: nothing is ever refused because of them.
 #pragma once
 #include <cstddef>
 

@@ -210,7 +210,7 @@ void Shard::applyGradients(const RequestTable& r, Plan& plan) {
   kernels().stepRows(now, steps);
 }
 
-// Whole rows: what comes replaces what is there; of a repeated key the last one counts.
+// Whole rows replace the rows that are there; of a repeated key the last row counts.
 void Shard::applyRows(const RequestTable& r, const Plan& plan) {
   Table& t = *plan.table;
   const std::size_t bytes = std::size_t{r.width} * 4;

@@ -28,7 +28,7 @@ std::size_t requestBytes(const std::vector<SectionPart>& parts);
 /** False if an index in `order` is out of range. */
 bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, std::uint8_t* out);
 
-/** What a request asks of one table: keys, and of a push the rows that go with them. */
+/** The part of a request for one table: keys, and for a push the rows that go with them. */
 struct Call {
   std::uint32_t table, width;
   const std::uint64_t* keys;
@@ -42,7 +42,7 @@ struct Piece {
   std::uint32_t call, start, end;
 };
 
-/** What goes to one shard at once. */
+/** A section: keys and rows that go to one shard in one message. */
 struct SplitSection {
   std::uint32_t shard, firstPiece, pieces, bytes;
 };
@@ -67,8 +67,9 @@ struct SplitLimits {
 
 inline constexpr std::uint32_t kNoCall = 0xFFFFFFFF;
 
-/** Splits calls by shard. `order` and `starts` of each call are of `partition`, `nodes` has the node of each
- * shard. Of call `each` every section gets the key with the number of its shard; kNoCall: there is none. */
+/** Splits calls by shard. `order` and `starts` of each call come from `partition`, `nodes` has the node of
+ * each shard. Every section gets one key of call `each`: that with the number of its shard; kNoCall: no call
+ * is such. */
 void split(const std::vector<Call>& calls, const std::vector<const std::uint32_t*>& starts,
            const std::uint32_t* nodes, std::uint32_t shards, std::uint32_t each, SplitLimits limits,
            Split& out);

@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kNoRate = 0, kZeroRate = 0x80000000;
 
 /** Finite and not negative, or none. */
 constexpr bool isRate(std::uint32_t bits) { return bits < 0x7F800000 || bits == kZeroRate; }
-/** Of a rate that is there. */
+/** The rate that these bits say; they must not be kNoRate. */
 constexpr float rateOf(std::uint32_t bits) { return std::bit_cast<float>(bits & ~kZeroRate); }
 constexpr std::uint32_t rateBits(float rate) {
   return rate == 0 ? kZeroRate : std::bit_cast<std::uint32_t>(rate);

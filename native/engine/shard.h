@@ -117,8 +117,9 @@ class Shard {
   void endSnapshot() { snapshot_.reset(); }
   /** Memory of what the open snapshot keeps. */
   std::size_t snapshotBytes() const { return snapshot_ ? snapshot_->keptBytes() : 0; }
-  /** Whole rows, new ones or in place of what is there; of a repeated key the last one counts. For a shard
-   * that nobody follows: no delta says so. Applied, or a status and nothing is changed. */
+  /** Loads whole rows, new ones or in place of those that are there; of a repeated key the last one counts.
+   * Only for a shard that nobody follows, because no delta is made. Applied, or a status and nothing is
+   * changed. */
   Fault loadRows(const LoadedRows& rows, Status& status);
   /** Writes the values of each key that has a row to the key's place in `into`, and 1 to its place in
    * `found`. For a key without a row, writes its initial value if `initial`, else nothing. `count`: keys with
@@ -126,10 +127,10 @@ class Shard {
   Fault readValues(const WantedValues& wanted, std::size_t& count);
 
   std::vector<ExtentOf> extents() const;
-  /** Of the tables that have one of these blocks. */
+  /** Extents of the tables that have one of these blocks. */
   std::vector<ExtentOf> extentsOf(BlockList blocks) const;
   std::vector<TableStats> stats() const;
-  /** Of all tables. */
+  /** Rows of all tables. */
   std::uint64_t rows() const { return totals_.rows; }
   /** True if the sums over all tables equal those that a walk over the tables finds. For tests. */
   bool totalsAreRight() const;

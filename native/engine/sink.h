@@ -78,7 +78,7 @@ class Sink {
     Column columns[2];
     std::uint32_t extent = 0;  // the highest of any member
   };
-  /** What one member has put into one table. */
+  /** The part of one member in the sums of one table. */
   struct Share {
     std::uint32_t extent = 0;
     BlockSet excluded[2];

@@ -1,4 +1,4 @@
-// What a table is to the engine: the shape of its rows, how they start and how a gradient changes them.
+// A table as the engine knows it: the shape of its rows, how they start and how a gradient changes them.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// What all fuzz targets share: reading choices from the fuzzer's bytes. Past the end everything is zero, so
+// Shared by all fuzz targets: reading choices from the fuzzer's bytes. Past the end everything is zero, so
 // every input is a valid one and shorter inputs are simpler stories.
 #pragma once
 #include <algorithm>

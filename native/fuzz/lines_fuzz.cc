@@ -12,7 +12,7 @@ using fuzz::Input;
 constexpr std::uint32_t kRows = 5;
 const float kTable[] = {0, 0.6931472f, 1.0986123f, 1.3862944f};
 
-/** What a run wrote. */
+/** The output of a run. */
 struct Outcome {
   Stopped stopped;
   std::uint32_t rows = 0;
@@ -74,9 +74,10 @@ LinePlan readPlan(Input& in) {
   for (std::uint32_t n = in.below(4); n; n--) {
     SparseColumn column;
     column.place = place();
-    column.key = static_cast<KeyKind>(in.below(3));
+    column.key = static_cast<KeyKind>(in.below(4));
     column.shared = in.below(2) == 1;
     column.multi = in.below(2) == 1;
+    column.utf8 = in.below(2) == 1;
     column.seed = in.u8();
     column.separator = in.below(2) ? "|" : "ab";
     column.limit = 1 + in.below(4);

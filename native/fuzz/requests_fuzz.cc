@@ -1,6 +1,6 @@
 // REQUEST sections from anybody against a shard that serves, one whose blocks are partly lost and one whose
-// memory is used up. What is refused changes nothing, byte for byte of its accounts; what is applied leaves
-// as a delta that a parity takes, and that delta applied twice is nothing.
+// memory is used up. A refused section changes nothing, byte for byte of the accounts of memory. An applied
+// one leaves as a delta that a parity takes, and that delta applied twice is nothing.
 #include "engine/sink.h"
 #include "fuzz/input.h"
 

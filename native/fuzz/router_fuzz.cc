@@ -10,7 +10,7 @@ namespace {
 using namespace kintsugi;
 using namespace kintsugi::fuzz;
 
-/** Of a push; often none. */
+/** The learning rate of a push; often none. */
 std::uint32_t readRate(Input& in) {
   return in.below(2) ? rateBits(static_cast<float>(in.u8()) / 64) : kNoRate;
 }

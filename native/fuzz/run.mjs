@@ -55,7 +55,7 @@ function has(tool) {
   return spawnSync(tool, ['--version'], { stdio: 'ignore' }).status === 0;
 }
 
-/** What is missing is said loudly, and fails where CI demands everything. */
+/** Names the tools that are missing and ends the program: as a failure in CI, which demands everything. */
 function requireTools(compiler) {
   const missing = [compiler, 'cmake', 'make'].filter((tool) => !has(tool));
   if (missing.length === 0) return;

@@ -1,5 +1,5 @@
 // Histories of pushes, loaded rows and snapshots, against a map. Loaded rows are hostile: arrays that do not
-// fit, keys that repeat, the reserved key. What is refused changes nothing; a snapshot holds what the map
+// fit, keys that repeat, the reserved key. A refused call changes nothing; a snapshot holds what the map
 // held when it began, each key once, and with what was there before it gives all of it.
 #include <map>
 

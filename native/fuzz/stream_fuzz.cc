@@ -83,8 +83,8 @@ void checkAccounts(Sink& sink, const Memory& memory) {
   CHECK(all.size() <= 128);
 }
 
-/** Every completed accumulator says whom it lacks; whoever asked is among them, and a check lacks nobody or
- * is asked for. */
+/** Every completed accumulator says which members it lacks. Members that asked are among them, and a check
+ * lacks nobody or is asked for. */
 void checkCompleted(Sink& sink) {
   for (const CompletedGroup& group : sink.takeCompleted()) {
     CHECK(!group.blocks.empty() && group.size);

@@ -1,6 +1,6 @@
-// What an x86-64 processor and its system allow, asked of the processor itself. The compilers' own
-// `__builtin_cpu_supports` reads a table of their run-time library, and zig's library has an empty one: its
-// builds would run the scalar kernels everywhere.
+// Instruction sets that an x86-64 processor and its system allow, asked of the processor itself. The
+// compilers' own `__builtin_cpu_supports` reads a table of their run-time library, and zig's library has an
+// empty one: its builds would run the scalar kernels everywhere.
 #pragma once
 
 #if defined(__x86_64__)

@@ -14,7 +14,7 @@
 namespace kintsugi {
 namespace {
 
-/** What becomes of the delta (old ^ new): not wanted, stored, or added to the one that is there. */
+/** Use of the delta (old ^ new): not wanted, stored, or added to the one that is there. */
 enum DeltaMode { kNoDelta, kSetDelta, kAddDelta };
 
 /** One element at a time: the scalar reference. */

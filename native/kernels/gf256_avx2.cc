@@ -53,7 +53,7 @@ struct V256 {
 
 const Kernels* avx2Kernels() {
   static const bool able = Cpu().avx2();
-  // What makes the table is itself compiled for AVX2.
+  // The code that makes the table is compiled for AVX2 itself.
   if (!able) return nullptr;
   static const Kernels table = Field<Nibbled<V256>>::table("avx2", Nibbled<V256>::encode, kAvx2Rows);
   return &table;

@@ -173,7 +173,7 @@ void encode(const std::uint8_t* const* data, std::uint32_t k, std::uint8_t* cons
 
 const Kernels* avx512Kernels() {
   static const bool able = Cpu().avx512();
-  // What makes the table is itself compiled for AVX-512.
+  // The code that makes the table is compiled for AVX-512 itself.
   if (!able) return nullptr;
   static const Kernels table = Field<V512>::table("avx512-gfni", encode, kAvx512Rows);
   return &table;

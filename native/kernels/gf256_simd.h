@@ -1,5 +1,5 @@
-// What the vector variants of the GF(2^8) kernels share, as templates over an instruction set, included by
-// one file each inside its target region, after the headers whose functions other files share.
+// Code of all vector variants of the GF(2^8) kernels, as templates over an instruction set. The file of each
+// variant includes this one inside its target region, after the headers whose functions other files share.
 #pragma once
 #include <cstring>
 

@@ -1,8 +1,8 @@
-// What one step of each optimizer computes, once for all instruction sets: a template over a vector type `V`
+// One step of each optimizer, written once for all instruction sets: a template over a vector type `V`
 // (elements.h), of which one element at a time is the scalar reference. The rules are the usual ones: PyTorch
 // for SGD, momentum, Adagrad, Adam and AdamW; row-wise Adagrad as in recommendation systems, with one
-// accumulator per row that sums the mean of the squared gradient; FTRL-Proximal as McMahan et al. have it
-// (Ad Click Prediction, 2013, algorithm 1).
+// accumulator per row that sums the mean of the squared gradient; FTRL-Proximal as McMahan et al. have it (Ad
+// Click Prediction, 2013, algorithm 1).
 //
 // Every element goes through the same IEEE operations in the same order whatever the vector. That order is
 // part of the format, because parities and replicas compare bits.
@@ -126,7 +126,7 @@ struct Steps : Elements<V> {
     });
   }
 
-  /** Of all elements of a gradient. */
+  /** Sum of the squares of all elements of a gradient. */
   template <class G>
   static inline float sumOfSquares(const G& g, std::uint32_t dim) {
     constexpr std::uint32_t kParts = 16 / kLanes;

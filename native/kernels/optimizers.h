@@ -1,5 +1,5 @@
-// The optimizers of the engine: names, parameters and state. What a step computes is in optimizer_steps.h.
-// The table of the TypeScript side, src/optimizers.ts, has the same kinds and parameters; a test
+// The optimizers of the engine: names, parameters and state. The steps are in optimizer_steps.h.
+// The table of the TypeScript side, src/engine/optimizers.ts, has the same kinds and parameters; a test
 // compares the two.
 #pragma once
 #include <cstddef>
@@ -25,7 +25,7 @@ struct OptimizerParams {
   double beta = 0;
   double l1 = 0;
   double l2 = 0;
-  /** Of every kind: the largest norm of a row's gradient; 0 = any. */
+  /** Every kind has a largest norm of a row's gradient; 0 = any. */
   double clipNorm = 0;
   ScheduleParams schedule;
 
@@ -46,8 +46,8 @@ struct Optimizer {
   const char* name;
   /** State of a row: floats for each of its values, then floats for the row as a whole. */
   std::uint32_t vectors, scalars;
-  /** What the state is before the first step, but for the first `zeroVectors` and a step count, which are
-   * zero; nullptr: all of it is. */
+  /** Value of the state before the first step, but for the first `zeroVectors` and a step count, which are
+   * zero; nullptr: all of the state is zero. */
   double OptimizerParams::*initialState;
   std::uint32_t zeroVectors;
   /** The last scalar is the number of steps that the row has had. */

@@ -1,6 +1,6 @@
 // Rows are at random places of a slab: two stages of prefetch hide most of the latency, far ahead into L2 and
 // near into L1. Without the far stage a core runs out of room for misses of L1; without the near one it waits
-// for L2. What stands between two rows costs as much as the misses do, because it takes the room in the
+// for L2. Code between two rows costs as much as the misses do, because it takes the room in the
 // core's window that the next rows need: with loops over cache lines, rows of 256 bytes were gathered at half
 // the speed. So the usual numbers of lines are constants, and the others take one jump.
 #pragma once

@@ -1,5 +1,5 @@
 // The row kernels: optimizer steps fused with their deltas, gathering, scattering, and the look-up of tags.
-// What the optimizers compute is in optimizer_steps.h. The vector variants are one template, rows_simd.h.
+// The steps of the optimizers are in optimizer_steps.h. The vector variants are one template, rows_simd.h.
 #pragma once
 #include <cstdint>
 

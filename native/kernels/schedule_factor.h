@@ -32,7 +32,7 @@ inline double cosineOfQuarter(double x) {
   return sum;
 }
 
-/** Of a row that has had `before` steps. */
+/** Factor of the learning rate of a row that has had `before` steps. */
 inline double scheduleFactor(const ScheduleParams& s, float before) {
   // A step count that came in with a whole row may be anything.
   const double steps = before >= 0 ? (before < kMostSteps ? static_cast<double>(before) : kMostSteps) : 0.0;

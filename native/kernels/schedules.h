@@ -1,6 +1,6 @@
-// Schedules of learning rates: names and parameters. What a schedule makes of a step count is in
-// schedule_factor.h. The table of the TypeScript side, src/schedules.ts, has the same kinds and parameters; a
-// test compares the two.
+// Schedules of learning rates: names and parameters. The factors of a step count are in schedule_factor.h.
+// The table of the TypeScript side, src/engine/schedules.ts, has the same kinds and parameters; a test
+// compares the two.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,8 @@ namespace kintsugi {
 /** None, then in the order of kSchedules. */
 enum class ScheduleKind : std::uint32_t { None, Constant, Cosine, Step, InverseSqrt };
 
-/** What `length` and `value` mean, the entry in kSchedules names. Lengths are steps of the row. */
+/** Parameters of a schedule. The entry of its kind in kSchedules names `length` and `value`. Lengths are
+ * steps of the row. */
 struct ScheduleParams {
   ScheduleKind kind = ScheduleKind::None;
   double warmup = 0;

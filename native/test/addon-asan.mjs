@@ -18,7 +18,7 @@ const file = fileURLToPath(import.meta.url);
 const root = resolve(dirname(file), '../..');
 const addon = join(root, 'build/asan/kintsugi.node');
 const require = createRequire(import.meta.url);
-/** What test harnesses take for a test that could not run. */
+/** Exit code that test harnesses take for a test that could not run. */
 const LEFT_OUT = 77;
 const compiler = process.env.CXX ?? 'g++';
 // As in binding.gyp: a worker that is being terminated cannot take an exception any more, which must not end
@@ -41,7 +41,7 @@ function headers() {
   return places.find((place) => existsSync(join(place, 'node_api.h')));
 }
 
-/** Nothing that it is made of is newer. */
+/** True if no source of the addon is newer than the addon. */
 function upToDate() {
   if (!existsSync(addon)) return false;
   const built = statSync(addon).mtimeMs;

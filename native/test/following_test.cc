@@ -108,7 +108,7 @@ class Story {
   }
 
   /** The owner of the shard died, and its newest batches with it: the follower takes them back, and the next
-   * owner has what is left. */
+   * owner has the rest. */
   void takeBack(std::uint32_t count) {
     std::vector<Bytes> undone;
     for (; count && !log_.empty(); count--) {
@@ -117,7 +117,7 @@ class Story {
       for (const auto& key : log_.back().fresh) keys_.erase(key);
       log_.pop_back();
     }
-    // What is left of the leader: its blocks with the deltas taken back, as recovery would find them.
+    // The leader has its blocks with the deltas taken back, as recovery would find them.
     leader_ = copied();
     for (const Bytes& delta : undone) CHECK(leader_->applyDelta(view(delta)) == Status::Applied);
     // The leader serves pushes: its free slots are those of keys that are gone.

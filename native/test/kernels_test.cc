@@ -83,13 +83,13 @@ OptimizerParams paramsOf(OptimizerKind kind) {
   p.beta = 1;
   p.l1 = 0.01;
   p.l2 = 0.1;
-  // What has no value here would not be tested. A step does not read the initial state.
+  // A parameter without a value here would not be tested. A step does not read the initial state.
   for (const OptimizerParameter& each : optimizerOf(kind).parameters)
     CHECK(!each.name || each.value == optimizerOf(kind).initialState || p.*each.value != 0);
   return p;
 }
 
-/** As a kind is alone, and with everything that a table may add to it. */
+/** Parameters of a kind alone, and with everything that a table may add to it. */
 std::vector<OptimizerParams> variantsOf(OptimizerKind kind) {
   const std::size_t schedules = optimizerOf(kind).fixedRate ? 0 : std::size(kSchedules);
   std::vector<OptimizerParams> all(2 + schedules, paramsOf(kind));
@@ -98,7 +98,7 @@ std::vector<OptimizerParams> variantsOf(OptimizerKind kind) {
   return all;
 }
 
-// That the rules are those of the literature is tested through the addon (test/optimizers.test.ts).
+// That the rules are those of the literature is tested through the addon (test/engine/optimizers.test.ts).
 TEST(optimizersGiveTheSameBits) {
   Random random(seed);
   for (const Optimizer& optimizer : kOptimizers) {

@@ -1,5 +1,5 @@
-// What tables cost that have no rows, and what happens when the system gives no more memory: a child process
-// lowers its limit of addresses, so that the refusals are real ones.
+// The memory of tables that have no rows, and the behaviour when the system gives no more memory: a child
+// process lowers its limit of addresses, so that the refusals are real ones.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -168,7 +168,7 @@ TEST(refusedKeepingLosesTheSnapshotAndNotThePush) {
     CHECK(shard.readSnapshot(1000, allocate).isMemoryLimit());
     CHECK(memory->used() < used && shard.snapshotBytes() == 0);
     shard.endSnapshot();
-    // Nothing was lost of what changed: the next one has it.
+    // No change was lost: the next snapshot has all of them.
     CHECK(!shard.beginSnapshot(begun.stamp, begun));
     CHECK_EQ(begun.rows, 96u);
   });

@@ -234,7 +234,7 @@ class History {
   std::vector<Tracked> tables_;
 };
 
-/** A chain that another shard follows: what it holds after each complete snapshot. */
+/** A shard that follows another one by its chain of snapshots. */
 class Follower {
  public:
   Follower() : shard_(std::make_shared<Memory>(0), 0, 1, 1) {
@@ -315,7 +315,7 @@ TEST(snapshotsAreOneInstant) {
       CHECK_EQ(taken.bytes, begun.bytes);
       Contents got;
       for (const Piece& piece : taken.pieces) addTo(got, piece, *h.shard().table(piece.table));
-      // On top of what was there when `since` began it gives what is there now, and says nothing else.
+      // Added to the content when `since` began, the snapshot gives the content now, and nothing else.
       Contents sum = since < n ? at[since] : Contents{};
       for (const auto& [table, rows] : got) {
         for (const auto& [key, row] : rows) sum[table][key] = row;

@@ -119,12 +119,12 @@ class TableModel {
 
   /** The row is as if it had never been. */
   void forget(std::uint64_t key) { rows_.erase(key); }
-  /** What is here has left in a delta. */
+  /** The owner has sent its rows as a delta. */
   void send() {
     for (const std::uint64_t key : touched_) sent_[key] = rows_[key];
     touched_.clear();
   }
-  /** Back to what was sent: the owner died. */
+  /** The owner died: rows are again what was sent last. */
   void lose() {
     rows_ = sent_;
     touched_.clear();

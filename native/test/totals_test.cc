@@ -1,4 +1,4 @@
-// What a shard and a sink keep of all their tables together, against a walk over the tables: random histories
+// Sums that a shard and a sink keep over all their tables, against a walk over the tables: random histories
 // of many tables, of which each step touches few.
 #include <algorithm>
 
@@ -15,7 +15,7 @@ class Story {
  public:
   explicit Story(std::uint64_t seed) : random_(seed), memory_(std::make_shared<Memory>(0)) {
     for (std::uint32_t i = 0; i < kTables; i++) {
-      // Of ids that are not in a row, and of rows that share a block or have one for themselves.
+      // The ids of tables are not consecutive. Rows share a block, or have one for themselves.
       const std::uint32_t dim = i % 10 ? 1 + i % 7 : 1500;
       specs_.push_back(tableSpec(1 + i * 3, dim, OptimizerKind::Adagrad, InitializerKind::Uniform));
     }
@@ -57,7 +57,7 @@ class Story {
     return shard;
   }
 
-  /** What was kept is also what others say of it. */
+  /** The sums equal those of a walk, and those of the lists of tables. */
   void check(const Shard& shard, const Sink& sink) {
     CHECK(shard.totalsAreRight());
     CHECK(sink.totalsAreRight());
@@ -93,7 +93,7 @@ class Story {
     const std::size_t open = owner_->openBytes();
     CHECK(owner_->push(view(encode(mode, parts, true))) == Status::Applied);
     CHECK(owner_->openBytes() >= open);
-    // Nothing is changed by a request that is refused, also where only its last table is wrong.
+    // A request that is refused changes nothing, also where only its last table is wrong.
     std::vector<PartData> twice = someRows(mode, 3);
     twice.push_back(twice.front());
     const std::size_t before = owner_->openBytes();

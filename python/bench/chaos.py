@@ -41,7 +41,7 @@ MARK = "KINTSUGI_CHAOS_MARK"
 
 
 def shared_rows(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Of samples: several of a batch have the same."""
+    """Keys of the shared rows of samples: several samples of a batch have the same one."""
     rows: npt.NDArray[np.int64] = keys * keys % RESIDUES
     return rows
 
@@ -88,10 +88,10 @@ def trainer(arguments: list[str]) -> int:
 
 
 def processes(found: Callable[[Path], bool]) -> list[int]:
-    """Of this machine, those for whose folder in /proc this holds."""
+    """Ids of the processes of this machine for whose folder in /proc `found` holds."""
     pids = []
     for entry in Path("/proc").iterdir():
-        # It may end while it is looked at.
+        # The process may end while it is looked at.
         with contextlib.suppress(OSError, IndexError):
             if entry.name.isdigit() and found(entry):
                 pids.append(int(entry.name))
@@ -131,7 +131,7 @@ class Chaos:
         self.trainers: dict[int, subprocess.Popen[bytes]] = {}
         self.done: Counter[str] = Counter()
         self.later: list[tuple[float, Callable[[], None]]] = []
-        """What ends something that was begun: at which time."""
+        """Times at which faults are to be ended, and the functions that end them."""
         self.ps_down = False
 
     def close(self) -> None:

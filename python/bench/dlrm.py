@@ -39,7 +39,7 @@ def example() -> ModuleType:
 
 
 class Clock:
-    """What the example takes for its progress: counts samples, and the time since the first batch."""
+    """Stands for the progress of the example: counts samples, and the time since the first batch."""
 
     def __init__(self, run: str) -> None:
         self.run: dict[str, Any] = {"run": run}
@@ -133,7 +133,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=standard)
     options = parser.parse_args()
     options.shared = options.deterministic = False
-    # Of a sparse tensor that PyTorch's Adagrad makes.
+    # PyTorch's Adagrad makes a sparse tensor that PyTorch warns of.
     warnings.filterwarnings("ignore", "Sparse invariant checks")
     module = example()
     ways = {"plain PyTorch": module.plain, "Kintsugi": module.with_kintsugi, "Pipeline": module.pipelined}

@@ -17,3 +17,7 @@ def cluster() -> Iterator[kintsugi.LocalCluster]:
 def client(cluster: kintsugi.LocalCluster) -> Iterator[kintsugi.Client]:
     with kintsugi.connect(cluster.address, timeout=60) as client:
         yield client
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--programs", default="200", help="random programs of tests/semantics")

@@ -18,7 +18,7 @@ class Model(nn.Module):
     def __init__(self, client: kintsugi.Client, table: str, world: int) -> None:
         super().__init__()
         self.rows = kt.KintsugiEmbedding(
-            client, table, 4, optimizer=kintsugi.SGD(lr=0.1), grad_scale=1 / world
+            client, table, 4, optimizer=kintsugi.SGD(lr=0.1), grad_scale=1 / world, fused=True
         )
         self.top = nn.Linear(4, 1)
 

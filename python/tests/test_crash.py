@@ -1,6 +1,7 @@
 """A gateway, a program or its parent ends: what is repeated, what is in doubt, and what is left behind."""
 
 import os
+import pickle
 import select
 import signal
 import socket
@@ -235,3 +236,83 @@ def opened(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         return None
+
+
+def test_flush_waits_for_all_pushes_and_raises_all_that_failed(client: kintsugi.Client) -> None:
+    table, other = counting_table(client), counting_table(client)
+    # A gradient of two tables that are one is refused by the gateway; what comes after is not.
+    wrong = [client.push([(table, [n], np.ones((1, 4))), (table, [n], np.ones((1, 4)))]) for n in (1, 2)]
+    right = other.push(np.arange(5000), np.ones((5000, 4)))
+    with pytest.raises(kintsugi.PushesFailed) as raised:
+        client.flush()
+    assert right.settled
+    error = raised.value
+    assert error.code == "BAD_ARGUMENT"
+    assert error.pushes == tuple(f"push {n} ({table.name}: 1 keys, {table.name}: 1 keys)" for n in (1, 2))
+    assert [each.code for each in error.errors] == ["BAD_ARGUMENT"] * 2
+    assert str(error).startswith(f"BAD_ARGUMENT: 2 pushes failed, {error.pushes[0]}, {error.pushes[1]}: ")
+    assert pickle.loads(pickle.dumps(error)).pushes == error.pushes
+    # Each is raised once, by flush or by its result.
+    client.flush()
+    with pytest.raises(kintsugi.Error):
+        wrong[0].result()
+    again = client.push([(table, [1], np.ones((1, 4))), (table, [1], np.ones((1, 4)))])
+    assert again.exception() is not None
+    client.flush()
+    assert (other.pull(np.arange(5000)) == 1).all()
+
+
+def test_one_dead_gateway_is_one_error_that_names_its_pushes(client: kintsugi.Client) -> None:
+    table = counting_table(client)
+    table.push([1], np.ones((1, 4))).result()
+    signal_gateway(client, signal.SIGSTOP)
+    for count in range(1, 12):
+        table.push(np.arange(count), np.ones((count, 4)))
+    signal_gateway(client, signal.SIGKILL)
+    with pytest.raises(kintsugi.PushInDoubt) as raised:
+        client.flush()
+    error = raised.value
+    assert error.pushes == tuple(f"push {n + 1} ({table.name}: {n} keys)" for n in range(1, 12))
+    assert "while 11 pushes were under way: push 2 " in str(error)
+    assert str(error).endswith("and 3 others")
+    assert pickle.loads(pickle.dumps(error)).pushes == error.pushes
+    client.flush()
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_numbered_step_that_is_sent_again_is_applied_once(client: kintsugi.Client, every: int) -> None:
+    table = counting_table(client)
+    name = f"steps-{uuid4()}"
+    steps = client.steps(name, every=every)
+    assert steps.next == 0
+    keys, ones = np.arange(300), np.ones((300, 4))
+    for step in range(6):
+        if step % 2:
+            signal_gateway(client, signal.SIGKILL)
+        if step == 4:
+            # The gateway has got the push, and answers nothing before it is gone.
+            steps.push([(table, keys[:0], ones[:0])], step=3)
+            session = client._connection.open()
+            signal_gateway(client, signal.SIGSTOP)
+            thread = threading.Thread(target=lambda: steps.push([(table, keys, ones)], step=4))
+            thread.start()
+            while session.link.pending == 0:
+                pass
+            signal_gateway(client, signal.SIGKILL)
+            thread.join()
+        steps.push([(table, keys, ones)], step=step)
+        for again in range(step + 1):
+            steps.push([(table, keys, ones)], step=again)
+    assert (table.pull(keys) == 6).all()
+    with pytest.raises(kintsugi.Error, match=r"step 6 of .* is next, not 8"):
+        steps.push([(table, keys, ones)], step=8)
+    gateway = client._connection.gateway
+    client.close()
+    assert isinstance(gateway, SpawnedGateway)
+    # Another program goes on, and sends what may be durable already.
+    with kintsugi.connect(gateway.scheduler, timeout=60) as successor:
+        again_steps = successor.steps(name, every=every)
+        assert again_steps.next == 6 - 6 % every
+        for step in range(again_steps.next, 8):
+            again_steps.push([(table.name, keys, ones)], step=step)
+        assert (successor.table(table.name).pull(keys) == 8).all()

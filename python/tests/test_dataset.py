@@ -98,7 +98,7 @@ def test_a_trainer_that_hangs_loses_its_ranges(short_leases: kintsugi.LocalClust
                 hung.send_signal(signal.SIGSTOP)
             train(client, run, table.name, SAMPLES, lambda: None)
             assert expired_leases(client) == before + 1
-            # It goes on with what is another one's by now, finds that out, and does no harm.
+            # The trainer goes on with a range that another one has by now, finds that out, and does no harm.
             hung.send_signal(signal.SIGCONT)
             assert hung.communicate("\n")[0] == "done\n"
             assert hung.returncode == 0

@@ -35,7 +35,7 @@ def test_items_gives_every_row_once(client: kintsugi.Client) -> None:
         assert rows.shape == (len(some), 2)
         seen.update(zip(some.tolist(), rows[:, 1].tolist(), strict=True))
     assert seen == {key: 2.0 * key for key in range(3000)}
-    # Who stops in the middle harms nothing.
+    # Leaving the loop in the middle does no harm.
     for _ in table.items(batch=10):
         break
     assert len(list(table.items(batch=1000, state=True))) >= 3

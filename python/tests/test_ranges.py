@@ -62,6 +62,14 @@ def test_columns_by_name_and_other_keys(tmp_path: Path) -> None:
         ("1\t2\n1\n", "line 2 of a batch has 1 columns"),
         ("1\tx\n", "'x' is no number"),
         ("1\t\n\n1\t1\n", "1 col"),
+        ("1\t1_000\n", "'1_000' is no number"),
+        ("1\t 5 \n", "' 5 ' is no number"),
+        ("1\tNaN\n", "'NaN' is no number"),
+        ("1\t-inf\n", "'-inf' is no number"),
+        ("1\t1e400\n", "'1e400' is no number"),
+        ("1\t-\n", "'-' is no number"),
+        ("nan\t1\n", "'nan' is no number"),
+        ("1\t1\n\t1\n", "'' is no number"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said(tmp_path: Path, content: str, why: str) -> None:
@@ -106,7 +114,7 @@ def test_each_sample_once_also_when_a_trainer_leaves(
     ours = data(client)
     for batch in ours:
         seen += batch.dense[:, 0].tolist()
-    # What was durable was given once more, for dense parameters; nothing was applied twice.
+    # A batch that was durable came once more, for dense parameters; none was applied twice.
     assert len(seen) >= 2000
     assert set(seen) == set(range(700))
     assert ours.report() == {"samples": 2000, "trained": 2000, "lost": 0, "duplicated": 0}
@@ -131,3 +139,19 @@ def test_wrong_data_is_set_aside(client: kintsugi.Client, tmp_path: Path) -> Non
             list(data)
     assert list(data) == []
     assert len(data.dataset.status()["setAside"]) == 1
+
+
+@pytest.mark.parametrize("label", ["y", 0])
+def test_a_byte_order_mark_is_no_part_of_the_first_cell(tmp_path: Path, label: str | int) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"\xef\xbb\xbf" + (b"y,n\n1,7\n" if label == "y" else b"1,7\n"))
+    batch = read(file, label=label, dense=["n" if label == "y" else 1])
+    assert (batch.label.tolist(), batch.dense.tolist()) == ([1], [[7]])
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("y,n,n\n1,7,8\n")
+    with pytest.raises(kintsugi.Error, match='the column "n" more than once') as error:
+        read(file, label="y", dense=["n"])
+    assert error.value.code == "BAD_DATA"

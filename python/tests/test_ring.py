@@ -45,7 +45,7 @@ class Ring(RuleBasedStateMachine):
         self.live[number] = block.offset, block.offset + block.size
         array = block.array(0, (size,), np.uint8)
         array[:] = number % 251
-        # What the caller keeps may be a view of a view: the block lives as long.
+        # The caller may keep a view of a view: the block lives as long as that.
         return number, array[size // 2 :][::1]
 
     @rule(each=blocks)

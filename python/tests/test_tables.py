@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -183,7 +184,7 @@ def test_errors_have_codes(client: kintsugi.Client) -> None:
 def test_a_table_is_found_with_what_it_was_created_with(client: kintsugi.Client) -> None:
     optimizer = kintsugi.RowwiseAdagrad(lr=0.1, initial_accumulator=0.5)
     made = client.create_table(f"t-{uuid4()}", 3, optimizer=optimizer, initializer=kintsugi.Uniform(-1, 1))
-    with kintsugi.connect(client._connection.gateway._scheduler, timeout=60) as other:  # type: ignore[union-attr]
+    with kintsugi.connect(client._connection.gateway.scheduler, timeout=60) as other:  # type: ignore[union-attr]
         found = other.table(made.name)
         assert (found.dim, found.width, found.optimizer) == (3, 4, optimizer)
         assert found.initializer == kintsugi.Uniform(-1, 1)
@@ -224,3 +225,35 @@ def test_connect_says_why_it_cannot(cluster: kintsugi.LocalCluster) -> None:
     with pytest.raises(Error) as error:
         kintsugi.connect(cluster.address, gateway="unix:/nowhere/gateway.sock", timeout=0.1)
     assert code_of(error) == "UNREACHABLE"
+
+
+def test_table_exists_says_what_differs(client: kintsugi.Client) -> None:
+    adam = kintsugi.Adam(lr=0.1)
+    made = client.create_table(f"t-{uuid4()}", 4, optimizer=adam, seed=7)
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("dim 4, not 5", {"dim": 5}),
+        ("seed 7, not 8", {"seed": 8}),
+        ("optimizer adam, not sgd", {"optimizer": kintsugi.SGD(lr=0.1)}),
+        ("optimizer.lr 0.1, not 0.2", {"optimizer": kintsugi.Adam(lr=0.2)}),
+        ("optimizer.clipNorm none, not 1", {"optimizer": kintsugi.Adam(lr=0.1, clip_norm=1.0)}),
+        ("initializer.high 0.05, not 0.1", {"initializer": kintsugi.Uniform(-0.05, 0.1)}),
+        ('pool "embedding", not "mirrored"', {"pool": "mirrored"}),
+    ]
+    for difference, change in cases:
+        with pytest.raises(Error) as error:
+            client.create_table(made.name, **{"dim": 4, "optimizer": adam, "seed": 7, **change})
+        assert str(error.value) == f'TABLE_EXISTS: table "{made.name}" exists with {difference}'
+
+
+def test_a_table_that_another_client_has_just_created_is_attached_without_a_specification(
+    client: kintsugi.Client, cluster: kintsugi.LocalCluster
+) -> None:
+    optimizer = kintsugi.Momentum(lr=0.25, momentum=0.5)
+    with kintsugi.connect(cluster.address, timeout=60) as other:
+        for dim in range(1, 20):
+            made = client.create_table(f"t-{uuid4()}", dim, optimizer=optimizer, seed=dim)
+            found = other.table(made.name)
+            assert (found.dim, found.width, found.optimizer, found.seed) == (dim, 2 * dim, optimizer, dim)
+            assert repr(found) == repr(made)
+    with pytest.raises(Error, match="no table"):
+        client.table("nobody has made it")

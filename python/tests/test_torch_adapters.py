@@ -19,7 +19,7 @@ import kintsugi.torch as kt
 LINES = 400
 LOSS = nn.BCEWithLogitsLoss()
 pytestmark = pytest.mark.filterwarnings("default")
-"""What other packages warn of is theirs."""
+"""Warnings of other packages are no failures here."""
 
 
 def samples(client: kintsugi.Client, folder: Path) -> kintsugi.RangeDataset:
@@ -33,7 +33,7 @@ def samples(client: kintsugi.Client, folder: Path) -> kintsugi.RangeDataset:
 class Model(nn.Module):
     def __init__(self, client: kintsugi.Client) -> None:
         super().__init__()
-        self.rows = kt.KintsugiEmbedding(client, f"t-{uuid4()}", 8)
+        self.rows = kt.KintsugiEmbedding(client, f"t-{uuid4()}", 8, fused=True)
         self.top = nn.Linear(16, 1)
 
     def forward(self, sparse: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def test_torchrec_in_place(client: kintsugi.Client) -> None:
         ]
     )
     ours = kt.EmbeddingBagCollection(
-        client, [kt.EmbeddingBagConfig(name, 4, ["a", "b"], optimizer=kintsugi.SGD(lr=0.1))]
+        client, [kt.EmbeddingBagConfig(name, 4, ["a", "b"], optimizer=kintsugi.SGD(lr=0.1))], fused=True
     )
     features = torchrec.KeyedJaggedTensor.from_lengths_sync(
         keys=["a", "b"], values=torch.tensor([1, 2, 3, 1, 9]), lengths=torch.tensor([2, 0, 1, 2])

@@ -108,7 +108,7 @@ def test_a_job_that_begins_with_a_checkpoint_ends_with_the_same_bits(file: Path,
 class Shared(nn.Module):
     def __init__(self, client: kintsugi.Client, name: str) -> None:
         super().__init__()
-        self.rows = kt.KintsugiEmbedding(client, f"{name}-rows", 4)
+        self.rows = kt.KintsugiEmbedding(client, f"{name}-rows", 4, fused=True)
         self.top = nn.Linear(9, 1)
 
     def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:

@@ -70,7 +70,13 @@ def test_rows_follow_the_schedule_of_the_dense_optimizer(client: kintsugi.Client
 
 def test_a_layer_keeps_the_rate_of_its_own(client: kintsugi.Client) -> None:
     layer = kt.KintsugiEmbedding(
-        client, f"t-{uuid4()}", 2, optimizer=kintsugi.SGD(lr=1.0), initializer=kintsugi.Zeros(), lr=0.5
+        client,
+        f"t-{uuid4()}",
+        2,
+        optimizer=kintsugi.SGD(lr=1.0),
+        initializer=kintsugi.Zeros(),
+        lr=0.5,
+        fused=True,
     )
     kt.Pipeline(nn.Sequential(layer), None, nn.functional.mse_loss, lr=0.25)
     assert layer.lr == 0.5

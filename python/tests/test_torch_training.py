@@ -153,7 +153,7 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_example(clicks: Path, *flags: str) -> str:
-    """What it prints."""
+    """Output of the example."""
     program = [sys.executable, str(ROOT / "examples/python/dlrm.py"), "--data", str(clicks), "--batch", "20"]
     done = subprocess.run([*program, *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

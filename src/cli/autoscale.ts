@@ -1,17 +1,17 @@
 /** `kintsugi autoscale`: looks at a running job, decides, and starts and ends processes of this machine. */
 import { type Command, Option } from 'commander';
-import { Autoscaler, type DecisionRecord, decisionText } from '../autoscale/autoscaler.js';
-import { type Bounds, parseBounds, policyOf } from '../autoscale/bounds.js';
-import { tellDecision } from '../autoscale/told.js';
-import { MachineCrew } from '../local/crew.js';
-import { LocalProvider } from '../local/provider.js';
-import { Observer } from '../observe/observer.js';
+import { Autoscaler, type DecisionRecord, decisionText } from '../fleet/autoscale/autoscaler.js';
+import { type Bounds, parseBounds, policyOf } from '../fleet/autoscale/bounds.js';
+import { tellDecision } from '../fleet/autoscale/told.js';
+import { MachineCrew } from '../fleet/local/crew.js';
+import { LocalProvider } from '../fleet/local/provider.js';
+import { Observer } from '../library/observe/observer.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { reachFlags } from './dashboard.js';
 import { duration, withScheduler } from './flags.js';
+import { reachFlags } from './hints.js';
 import { stopSignal } from './lifetime.js';
 
-interface Flags extends ConnectFlags {
+interface AutoscaleFlags extends ConnectFlags {
   bounds: Bounds;
   interval: number;
   psFlags?: string;
@@ -22,7 +22,7 @@ interface Flags extends ConnectFlags {
 
 const words = (text: string | undefined): string[] => text?.split(/\s+/).filter(Boolean) ?? [];
 
-async function run(flags: Flags): Promise<void> {
+async function run(flags: AutoscaleFlags): Promise<void> {
   const { bounds, dryRun, json } = flags;
   const say = (record: DecisionRecord, text: string): void =>
     void process.stdout.write(json ? `${JSON.stringify(record)}\n` : `${text}\n`);
@@ -66,24 +66,18 @@ export function registerAutoscale(program: Command): void {
       ),
   )
     .addOption(
-      new Option(
-        '--bounds <bounds>',
-        'for example ps=4..8,workers=1..4; without workers these are left alone',
-      )
+      new Option('--bounds <bounds>', 'least and most, for example ps=4..8,workers=1..4, or ps=4..8 alone')
         .argParser((text: string) => parseBounds('--bounds', text))
         .makeOptionMandatory(),
     )
     .addOption(
-      new Option('--interval <time>', 'from one look to the next')
+      new Option('--interval <time>', 'time between two looks')
         .argParser(duration('--interval'))
         .default(5000, '5s'),
     )
-    .option('--ps-flags <flags>', 'what each new "kintsugi ps" is told, for example "--memory 8GiB"')
-    .option(
-      '--worker-flags <flags>',
-      'what each new "kintsugi worker" is told, for example "--data train.tsv"',
-    )
-    .option('--dry-run', 'say decisions, and change nothing', false)
-    .option('--json', 'one JSON object a line', false)
+    .option('--ps-flags <flags>', 'flags of each new PS, for example "--memory 8GiB"')
+    .option('--worker-flags <flags>', 'flags of each new worker, for example "--data train.tsv"')
+    .option('--dry-run', 'print decisions and change nothing', false)
+    .option('--json', 'print JSON, a decision per line', false)
     .action(run);
 }

@@ -5,7 +5,7 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
-import { KintsugiError } from '../errors.js';
+import { KintsugiError } from '../common/errors.js';
 
 const REGISTRY = new URL('../../bench/registry.js', import.meta.url);
 

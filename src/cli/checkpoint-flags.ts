@@ -1,16 +1,18 @@
-/** What commands that make checkpoints have in common: places, and the flags of a save plan. */
+/** Flags of commands that make checkpoints: places, and the fields of a save plan. */
 import { resolve } from 'node:path';
 import { type Command, Option } from 'commander';
-import { openPlace } from '../checkpoint/open.js';
-import { KintsugiError } from '../errors.js';
+import { KintsugiError } from '../common/errors.js';
 import type { SavePlan } from '../protocol/saving.js';
+import { checkWritable, openPlace } from '../stores/checkpoint/open.js';
 import { RunFailure } from './failure.js';
-import { duration, integer, size } from './flags.js';
+import { duration, grouped, integer, size } from './flags.js';
 
 export const DEFAULT_EVERY_MS = 5 * 60_000;
 export const DEFAULT_KEEP = 3;
+/** A place that does not answer for so long at the start may be away for a while. */
+const PLACE_MS = 5000;
 const MOST_KEPT = 1_000_000;
-/** Of a checkpoint, behind its place. */
+/** The number of a checkpoint, behind its place. */
 const NUMBER = /@\d{1,15}$/;
 
 export interface CheckpointFlags {
@@ -23,8 +25,8 @@ export interface CheckpointFlags {
 }
 
 /**
- * A place without the number of a checkpoint; absolute, because other processes may have other working
- * directories. @throws BAD_ARGUMENT for `PLACE@NUMBER`, which would be a directory of that name
+ * The absolute form of a place: other processes may have other working directories.
+ * @throws BAD_ARGUMENT for `PLACE@NUMBER`, which would be a directory of that name
  */
 export function absolutePlace(url: string): string {
   const number = NUMBER.exec(url)?.[0];
@@ -34,11 +36,11 @@ export function absolutePlace(url: string): string {
   }
   if (/^[a-z][a-z0-9+.-]*:\/\//i.test(url)) return url;
   const path = resolve(url);
-  // Others read it again.
+  // Roles parse this again; the slash marks a directory.
   return NUMBER.test(path) ? `${path}/` : path;
 }
 
-/** `PLACE` or `PLACE@NUMBER`, of a checkpoint there. */
+/** Parses `PLACE` or `PLACE@NUMBER`. */
 export function placeAndNumber(text: string): { url: string; number: number | undefined } {
   const match = /^(.+)@(\d{1,15})$/.exec(text);
   return match
@@ -47,51 +49,57 @@ export function placeAndNumber(text: string): { url: string; number: number | un
 }
 
 export function everyOption(what = 'a checkpoint'): Option {
-  return new Option('--every <time>', `${what} so often; 0s = only when it is asked for`).argParser(
+  return new Option('--every <time>', `make ${what} so often; 0s = only when asked`).argParser(
     duration('--every'),
   );
 }
 
 export function keepOption(what = 'checkpoints'): Option {
-  return new Option('--keep <n>', `so many ${what} are kept`).argParser(integer('--keep', 1, MOST_KEPT));
+  return new Option('--keep <n>', `keep so many ${what}`).argParser(integer('--keep', 1, MOST_KEPT));
 }
 
-/** One that was begun and failed is a failed run; without a plan there is nothing to begin. */
+/**
+ * A checkpoint that was begun and failed is a failed run (exit 1). Without a plan none can begin (exit 2).
+ */
 export function asFailure(error: unknown): unknown {
   const failed = error instanceof KintsugiError && error.code !== 'BAD_ARGUMENT';
   return failed ? new RunFailure(error.code, error.message, { cause: error }) : error;
 }
 
-/** Of a flag. */
-export const BARRIER = 'each is of one instant of all shards: clients hold their pushes for a moment';
+/** The text of --barrier, in all commands that have it. */
+export const BARRIER = 'all shards show one instant: clients hold their pushes for a moment';
 
-/** The plan of a job, for the roles that begin one. */
+/** Adds the flags of a save plan to a command that begins a job. */
 export function withCheckpoint(command: Command): Command {
-  return command
-    .option(
-      '--checkpoint <place>',
-      'a directory that all PS and the scheduler share, or s3://bucket/prefix: everything is saved there ' +
-        '(default: do not)',
-    )
-    .addOption(everyOption().default(undefined, '5m'))
-    .addOption(keepOption().default(undefined, `${DEFAULT_KEEP}`))
-    .option(
-      '--checkpoint-rate <size>',
-      'bytes per second that each PS reads for a checkpoint (default: as fast as leaves room for requests)',
-      size('--checkpoint-rate'),
-    )
-    .option('--barrier', BARRIER, false);
-}
-
-export function withRestore(command: Command): Command {
-  return command.option(
-    '--restore <place[@number]>',
-    'the job begins with this checkpoint (without a number: the newest one there); PS, code, groups and ' +
-      'workers may be others than those that made it (default: empty)',
+  return grouped(command, 'Checkpoints', (it) =>
+    it
+      .option(
+        '--checkpoint <place>',
+        'save everything here: a directory that scheduler and PS share, or s3://bucket/prefix',
+      )
+      .addOption(everyOption().default(undefined, '5m'))
+      .addOption(keepOption().default(undefined, `${DEFAULT_KEEP}`))
+      .option(
+        '--checkpoint-rate <size>',
+        'bytes per second that each PS reads for a checkpoint (default: what requests leave)',
+        size('--checkpoint-rate'),
+      )
+      .option('--barrier', BARRIER, false),
   );
 }
 
-/** The plan that flags ask for; undefined: none. @throws BAD_ARGUMENT for flags without a place */
+export function withRestore(command: Command): Command {
+  return grouped(command, 'Checkpoints', (it) =>
+    it.option(
+      '--restore <place[@number]>',
+      'begin with this checkpoint, or with the newest one there, in any shape of the job',
+    ),
+  );
+}
+
+/**
+ * The save plan that flags ask for; undefined: no checkpoints. @throws BAD_ARGUMENT for flags without a place
+ */
 export function planOf(flags: CheckpointFlags): SavePlan | undefined {
   const { checkpoint, every, keep, checkpointRate: rate, barrier } = flags;
   if (checkpoint === undefined) {
@@ -112,7 +120,18 @@ export function planOf(flags: CheckpointFlags): SavePlan | undefined {
   };
 }
 
-/** A place that cannot be is refused before anything is started. @throws BAD_ARGUMENT, DEPENDENCY_MISSING */
+/**
+ * Opens a place once, so that a bad one is refused before anything is started. @throws BAD_ARGUMENT,
+ * DEPENDENCY_MISSING
+ */
 export async function checkPlace(url: string | undefined): Promise<void> {
   if (url !== undefined) await (await openPlace(url)).close();
+}
+
+/**
+ * For a command that begins a job: the place can be written. @throws BAD_ARGUMENT, DEPENDENCY_MISSING,
+ * PLACE_FAILED
+ */
+export async function checkPlaceOfJob(url: string | undefined): Promise<void> {
+  if (url !== undefined) await checkWritable(url, PLACE_MS);
 }

@@ -1,15 +1,15 @@
-/** `kintsugi checkpoint`: of a running job, and of a place. */
+/** `kintsugi checkpoint`: makes checkpoints of a running job, and looks after those of a place. */
 import { type Command, Option } from 'commander';
-import { listCheckpoints } from '../checkpoint/checkpoints.js';
-import { compactCheckpoint } from '../checkpoint/compact.js';
-import { withPlace } from '../checkpoint/open.js';
-import { deleteCheckpoint } from '../checkpoint/retention.js';
-import { verifyCheckpoint } from '../checkpoint/verify.js';
-import type { Client } from '../client/client.js';
-import { KintsugiError } from '../errors.js';
-import { bytesText, countText, table, timeText } from '../local/text.js';
+import { KintsugiError } from '../common/errors.js';
+import { bytesText, countText, table, timeText } from '../fleet/local/text.js';
+import type { Client } from '../library/client/client.js';
+import { setSavePlan } from '../library/tools/checkpoints.js';
 import { CHECKPOINT_PLAN, type SavePlan } from '../protocol/saving.js';
-import { setSavePlan } from '../tools/checkpoints.js';
+import { listCheckpoints } from '../stores/checkpoint/checkpoints.js';
+import { compactCheckpoint } from '../stores/checkpoint/compact.js';
+import { withPlace } from '../stores/checkpoint/open.js';
+import { deleteCheckpoint } from '../stores/checkpoint/retention.js';
+import { verifyCheckpoint } from '../stores/checkpoint/verify.js';
 import {
   absolutePlace,
   asFailure,
@@ -23,6 +23,7 @@ import {
 import { type ConnectFlags, withClient } from './connected.js';
 import { RunFailure } from './failure.js';
 import { size, withScheduler } from './flags.js';
+import { hint } from './hints.js';
 
 interface JobFlags extends ConnectFlags {
   json: boolean;
@@ -45,18 +46,19 @@ function print(json: boolean, value: unknown, text: string): void {
   process.stdout.write(json ? `${JSON.stringify(value)}\n` : `${text}\n`);
 }
 
-// ---- of a running job
+// ---- a running job
 
-/** In the words of the commands: it takes no argument, so only the plan can be one that is not there. */
-function notMade(error: unknown): unknown {
+/** `checkpoint now` takes no argument, so BAD_ARGUMENT means that the job has no save plan. */
+function notMade(error: unknown, flags: JobFlags): unknown {
   if (!(error instanceof KintsugiError && error.code === 'BAD_ARGUMENT')) return asFailure(error);
-  const text = 'the job has no place for checkpoints: give it one with "kintsugi checkpoint set PLACE"';
+  const command = hint(['checkpoint', 'set', 'PLACE'], flags);
+  const text = `the job has no place for checkpoints: give it one with "${command}"`;
   return new KintsugiError('BAD_ARGUMENT', text, { cause: error });
 }
 
 async function runNow(flags: JobFlags): Promise<void> {
   const made = await withClient(flags, (client) =>
-    client.checkpoint().catch((error: unknown) => Promise.reject(notMade(error))),
+    client.checkpoint().catch((error: unknown) => Promise.reject(notMade(error, flags))),
   );
   const { number, rows, bytes, tookMs } = made;
   const text = `checkpoint ${number}: ${countText(rows)} rows, ${bytesText(bytes)} in ${timeText(tookMs)}`;
@@ -97,7 +99,7 @@ async function changed(client: Client, place: string | undefined, flags: SetFlag
   };
 }
 
-// ---- of a place
+// ---- a place
 
 async function runList(text: string, flags: PlaceFlags): Promise<void> {
   const url = absolutePlace(text);
@@ -164,16 +166,13 @@ export function registerCheckpoint(program: Command): void {
     .addOption(everyOption().default(undefined, 'as it is, at first 5m'))
     .addOption(keepOption().default(undefined, `as it is, at first ${DEFAULT_KEEP}`))
     .addOption(
-      new Option(
-        '--rate <size>',
-        'bytes per second that each PS reads for it; 0 = as leaves room for requests',
-      )
+      new Option('--rate <size>', 'bytes per second that each PS reads for it; 0 = what requests leave')
         .argParser(size('--rate'))
         .default(undefined, 'as it is, at first 0'),
     )
     .option('--barrier', BARRIER)
-    .option('--no-barrier', 'each shard is of a moment of its own (default: as it is, at first so)')
-    .option('--off', 'make none any more', false)
+    .option('--no-barrier', 'each shard shows a moment of its own (default: as it is, at first so)')
+    .option('--off', 'make no more checkpoints', false)
     .action(runSet);
   const ofPlace = (name: string, argument: string, meaning: string, description: string) =>
     command
@@ -197,6 +196,6 @@ export function registerCheckpoint(program: Command): void {
     'Write the newest checkpoint again with every row once, under the next number.',
   ).action(runCompact);
   ofPlace('delete', '<place@number>', one, 'Delete a checkpoint, and the files that no other one needs.')
-    .option('--newest', 'also the newest, on which the next one would build', false)
+    .option('--newest', 'also when it is the newest, on which the next one builds', false)
     .action(runDelete);
 }

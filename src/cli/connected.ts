@@ -1,7 +1,5 @@
-/**
- * What commands that talk to a running job have in common: a client by the flags, closed whatever happens.
- */
-import { type Client, type ConnectOptions, connect } from '../client/client.js';
+/** Commands that talk to a running job share this: a client made from the flags, closed whatever happens. */
+import { type Client, type ConnectOptions, connect } from '../library/client/client.js';
 import { clientTlsOf, type SharedFlags, tokenOf } from './flags.js';
 
 export interface ConnectFlags extends SharedFlags {

@@ -1,26 +1,18 @@
 /** `kintsugi dashboard`: a page that shows a running job. */
 import type { Command } from 'commander';
-import { startDashboard } from '../dashboard/server.js';
+import { startDashboard } from '../fleet/dashboard/server.js';
 import type { ConnectFlags } from './connected.js';
-import { clientTlsOf, integer, type SharedFlags, tokenOf, withScheduler } from './flags.js';
+import { clientTlsOf, integer, tokenOf, withScheduler } from './flags.js';
+import { reachFlags } from './hints.js';
 import { stopSignal } from './lifetime.js';
 
-interface Flags extends ConnectFlags {
+interface DashboardFlags extends ConnectFlags {
   port: number;
 }
 
 export const DEFAULT_DASHBOARD_PORT = 7080;
 
-/** How a command of somebody else reaches the same job. Secrets are in files or in the environment. */
-export function reachFlags(scheduler: string, flags: SharedFlags): string[] {
-  const reach = ['--scheduler', scheduler];
-  if (flags.tokenFile !== undefined) reach.push('--token-file', flags.tokenFile);
-  if (flags.tlsCa !== undefined) reach.push('--tls-ca', flags.tlsCa);
-  if (flags.tlsName !== undefined) reach.push('--tls-name', flags.tlsName);
-  return reach;
-}
-
-async function run(flags: Flags): Promise<void> {
+async function run(flags: DashboardFlags): Promise<void> {
   const stopped = stopSignal();
   const dashboard = await startDashboard({
     scheduler: flags.scheduler,

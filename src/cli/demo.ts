@@ -5,21 +5,21 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
-import { createDisplay } from '../local/display.js';
-import { runLocal } from '../local/launcher.js';
-import type { LocalOptions } from '../local/options.js';
-import { renderPicture } from '../local/picture.js';
-import { problemOf } from '../local/report.js';
-import { renderSummary } from '../local/summary.js';
-import { countText } from '../local/text.js';
-import { findPackage, installCommand } from '../optional.js';
-import { PACKAGE_ROOT } from '../package-root.js';
-import { writeDemoData } from '../train/demo-data.js';
+import { findPackage, installCommand } from '../common/optional.js';
+import { PACKAGE_ROOT } from '../common/package-root.js';
+import { createDisplay } from '../fleet/local/display.js';
+import { runLocal } from '../fleet/local/launcher.js';
+import type { LocalOptions } from '../fleet/local/options.js';
+import { renderPicture } from '../fleet/local/picture.js';
+import { problemOf } from '../fleet/local/report.js';
+import { renderSummary } from '../fleet/local/summary.js';
+import { countText } from '../fleet/local/text.js';
+import { writeDemoData } from '../training/loop/demo-data.js';
 import { RunFailure } from './failure.js';
 import { integer } from './flags.js';
 import { stopSignal } from './lifetime.js';
 
-interface Flags {
+interface DemoFlags {
   out: string;
   rows: number;
   keys: number;
@@ -35,8 +35,8 @@ const KILL_PERCENT = 50;
 
 const DLRM_PACKAGE = 'onnxruntime-node';
 
-/** What is trained: its name, and flags for the workers. */
-function modelOf({ dim }: Flags): { model: string; args: string[] } {
+/** The model of the demo: its name, and flags for the workers. */
+function modelOf({ dim }: DemoFlags): { model: string; args: string[] } {
   if (findPackage(DLRM_PACKAGE)) {
     return { model: `a DLRM of dim ${dim}`, args: ['--dim', `${dim}`, '--bottom', `64-${dim}`] };
   }
@@ -44,7 +44,7 @@ function modelOf({ dim }: Flags): { model: string; args: string[] } {
   return { model: 'logistic regression', args: ['--model', example] };
 }
 
-function jobOptions({ seed }: Flags, args: string[], train: string, test: string): LocalOptions {
+function jobOptions({ seed }: DemoFlags, args: string[], train: string, test: string): LocalOptions {
   return {
     ps: PS,
     workers: WORKERS,
@@ -70,7 +70,7 @@ function jobOptions({ seed }: Flags, args: string[], train: string, test: string
   };
 }
 
-async function run(flags: Flags): Promise<void> {
+async function run(flags: DemoFlags): Promise<void> {
   const { out, rows, keys, seed } = flags;
   const { model, args } = modelOf(flags);
   const abort = new AbortController();
@@ -111,6 +111,6 @@ export function registerDemo(program: Command): void {
     .option('--keys <n>', 'distinct keys that can occur', integer('--keys', 1000), 2_000_000)
     .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 1024), 32)
     .option('--seed <n>', 'seed of data and model', integer('--seed', 0), 1)
-    .option('--quiet', 'nothing but the summary', false)
+    .option('--quiet', 'print the summary only', false)
     .action(run);
 }

@@ -1,26 +1,26 @@
 /**
- * `kintsugi doctor`: what is wrong with a running job, how that shows, and what to do; with --install what
- * this installation has.
+ * `kintsugi doctor` says what is wrong with a running job, how that shows, and what to do. With --install it
+ * says what this installation has.
  */
 import { setTimeout as pause } from 'node:timers/promises';
-import type { Command } from 'commander';
-import type { Client } from '../client/client.js';
-import type { JobSnapshot } from '../client/observe.js';
-import { KintsugiError } from '../errors.js';
-import { harmless, timeText } from '../local/text.js';
-import { type Finding, findingsIn } from '../observe/findings/index.js';
-import { Observer } from '../observe/observer.js';
+import { type Command, Option } from 'commander';
+import { KintsugiError } from '../common/errors.js';
+import { harmless, timeText } from '../fleet/local/text.js';
+import type { Client } from '../library/client/client.js';
+import type { JobSnapshot } from '../library/client/observe.js';
+import { type Finding, findingsIn } from '../library/observe/findings/index.js';
+import { Observer } from '../library/observe/observer.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { duration, withScheduler } from './flags.js';
 import { installReport, renderInstall } from './install.js';
 
-interface Flags extends ConnectFlags {
+interface DoctorFlags extends ConnectFlags {
   for: number;
   install: boolean;
   json: boolean;
 }
 
-/** So many looks in the time that is given, not closer and not farther apart than this. */
+/** The doctor looks this often in the time that is given; looks are LEAST_MS to MOST_MS apart. */
 const LOOKS = 12;
 const LEAST_MS = 200;
 const MOST_MS = 5000;
@@ -44,7 +44,7 @@ async function looked(client: Client, ms: number): Promise<readonly JobSnapshot[
   throw problem ?? new KintsugiError('UNREACHABLE', 'the job could not be looked at');
 }
 
-/** For people; programs use --json. */
+/** Text for people; programs use --json. */
 export function renderFindings(findings: readonly Finding[], ms: number): string {
   if (findings.length === 0) return `nothing found in ${timeText(ms)}\n`;
   const blocks = findings.map(({ severity, code, subject, evidence, advice }) =>
@@ -59,7 +59,7 @@ async function runInstall(json: boolean): Promise<void> {
   if (report.addon.problem !== undefined) process.exitCode = 1;
 }
 
-async function run({ for: ms, install, json, ...flags }: Flags): Promise<void> {
+async function run({ for: ms, install, json, ...flags }: DoctorFlags): Promise<void> {
   if (install) return runInstall(json);
   const history = await withClient(flags, (client) => looked(client, ms), { waitForJob: false });
   const findings = findingsIn(history);
@@ -75,17 +75,12 @@ export function registerDoctor(program: Command): void {
         'Look at a running job for a while, say what is wrong and what to do. Exit 1: something is.',
       ),
   )
-    .option(
-      '--for <time>',
-      'how long to look; slow workers are found in 32s and more',
-      duration('--for'),
-      32_000,
+    .addOption(
+      new Option('--for <time>', 'how long to look; slow workers show in 32s')
+        .argParser(duration('--for'))
+        .default(32_000, '32s'),
     )
-    .option(
-      '--install',
-      'look at this installation and at no job: the native addon and the optional packages',
-      false,
-    )
+    .option('--install', 'look at this installation instead of a job', false)
     .option('--json', 'print JSON', false)
     .action(run);
 }

@@ -1,17 +1,17 @@
 /** `kintsugi events`: what happened to a running job, as its scheduler keeps it. */
 import type { Command } from 'commander';
-import { harmless } from '../local/text.js';
+import { harmless } from '../fleet/local/text.js';
 import type { EventFields, JobEvent } from '../protocol/events.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { integer, withScheduler } from './flags.js';
 
-interface Flags extends ConnectFlags {
+interface EventsFlags extends ConnectFlags {
   follow: boolean;
   since: number;
   json: boolean;
 }
 
-/** Fields that the subject says already, or that mean nothing to people. */
+/** Fields that the subject repeats, or that mean nothing to people. */
 const SAID: ReadonlySet<string> = new Set(['node', 'inc', 'epoch', 'recovery', 'change', 'member']);
 
 function fieldsText(fields: EventFields, subject: string): string {
@@ -28,7 +28,7 @@ export function eventLine({ number, at, kind, subject, fields }: JobEvent): stri
   return harmless(columns.join('  ').trimEnd().replaceAll('\n', ' '));
 }
 
-async function run({ follow, since, json, ...flags }: Flags): Promise<void> {
+async function run({ follow, since, json, ...flags }: EventsFlags): Promise<void> {
   const print = (event: JobEvent) =>
     process.stdout.write(`${json ? JSON.stringify(event) : eventLine(event)}\n`);
   await withClient(
@@ -46,8 +46,8 @@ export function registerEvents(program: Command): void {
       .command('events')
       .description('Show what happened to a running job: losses, recoveries, changes, checkpoints.'),
   )
-    .option('--follow', 'go on with events as they happen', false)
+    .option('--follow', 'go on with new events', false)
     .option('--since <number>', 'only events after this one', integer('--since', 0), 0)
-    .option('--json', 'print JSON, an event a line', false)
+    .option('--json', 'print JSON, an event per line', false)
     .action(run);
 }

@@ -1,18 +1,18 @@
-/** `kintsugi export`: values of tables for those that serve them, again and again or once. */
+/** `kintsugi export`: writes the values of tables for programs that serve them, once or again and again. */
 import type { Command } from 'commander';
-import type { Client } from '../client/client.js';
-import { KintsugiError } from '../errors.js';
-import { bytesText, countText, timeText } from '../local/text.js';
+import { KintsugiError } from '../common/errors.js';
+import { bytesText, countText, timeText } from '../fleet/local/text.js';
+import type { Client } from '../library/client/client.js';
+import { saveNow, setSavePlan } from '../library/tools/checkpoints.js';
 import { CHECKPOINT_PLAN, isSamePlace, type SavePlan } from '../protocol/saving.js';
 import type { PlanStatus } from '../protocol/status.js';
-import { saveNow, setSavePlan } from '../tools/checkpoints.js';
 import { absolutePlace, asFailure, DEFAULT_KEEP, everyOption, keepOption } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { size, withScheduler } from './flags.js';
 
 const DEFAULT_EVERY_MS = 20_000;
 
-interface Flags extends ConnectFlags {
+interface ExportFlags extends ConnectFlags {
   name: string;
   every?: number;
   tables?: string[];
@@ -23,7 +23,7 @@ interface Flags extends ConnectFlags {
   json: boolean;
 }
 
-async function run(place: string | undefined, flags: Flags): Promise<void> {
+async function run(place: string | undefined, flags: ExportFlags): Promise<void> {
   const { name, stop, once } = flags;
   if (name === CHECKPOINT_PLAN)
     throw new KintsugiError('BAD_ARGUMENT', `"${name}" is the name of the plan of checkpoints`);
@@ -35,7 +35,7 @@ async function run(place: string | undefined, flags: Flags): Promise<void> {
     if (stop) return stopped(client, name, plans);
     const plan = planOf(place, flags, plans, client);
     await setSavePlan(client, name, plan);
-    if (once) return made(client, flags);
+    if (once) return made(client, flags, plans.find((each) => isSame(each, name, plan.url))?.last?.number);
     const often = plan.everyMs === 0 ? 'when it is asked for' : `every ${timeText(plan.everyMs)}`;
     return `exports of ${plan.tables?.join(', ') ?? 'all tables'} to ${plan.url} ${often}`;
   });
@@ -49,18 +49,23 @@ async function stopped(client: Client, name: string, plans: readonly PlanStatus[
   return `no exports "${name}" are made any more`;
 }
 
-async function made(client: Client, { name, json }: Flags): Promise<string> {
+const isSame = (plan: PlanStatus, name: string, url: string) => plan.name === name && plan.url === url;
+
+/** @param newest the number of the newest export until now, which the job answers when nothing has changed */
+async function made(client: Client, { name, json }: ExportFlags, newest?: number): Promise<string> {
   const { number, rows, bytes, tookMs } = await saveNow(client, name).catch((error: unknown) =>
     Promise.reject(asFailure(error)),
   );
-  if (json) return JSON.stringify({ number, rows, bytes, tookMs });
+  const unchanged = number === newest;
+  if (json) return JSON.stringify({ number, rows, bytes, tookMs, ...(unchanged && { unchanged }) });
+  if (unchanged) return `nothing has changed since export ${number}: no other one was made`;
   return `export ${number}: ${countText(rows)} rows, ${bytesText(bytes)} in ${timeText(tookMs)}`;
 }
 
-/** What the job exports under this name, with what the flags change. Another place begins anew. */
+/** The plan of this name with what the flags change. A plan with another place begins anew. */
 function planOf(
   place: string | undefined,
-  { name, every, tables, keep, rate, once }: Flags,
+  { name, every, tables, keep, rate, once }: ExportFlags,
   plans: readonly PlanStatus[],
   client: Client,
 ): SavePlan {
@@ -68,7 +73,7 @@ function planOf(
   const url = place === undefined ? known?.url : absolutePlace(place);
   if (url === undefined)
     throw new KintsugiError('BAD_ARGUMENT', `the job makes no exports "${name}" yet: export needs a place`);
-  // Each would remove the files of the other one.
+  // Two plans with one place would remove each other's files.
   const other = plans.find((plan) => plan.name !== name && isSamePlace(plan.url, url));
   if (other)
     throw new KintsugiError('BAD_ARGUMENT', `${url} is the place of "${other.name}"; take another one`);
@@ -85,7 +90,7 @@ function planOf(
   };
 }
 
-/** `a,b`. @throws BAD_ARGUMENT */
+/** Parses `a,b`. @throws BAD_ARGUMENT */
 function names(text: string): string[] {
   const all = text.split(',');
   if (all.some((name) => name === '') || new Set(all).size < all.length)
@@ -103,20 +108,16 @@ export function registerExport(program: Command): void {
       .argument('[place]', 'directory or s3://bucket/prefix (default: where it exports to now)'),
   )
     .addOption(everyOption('an export').default(undefined, 'as it is, at first 20s'))
-    .option(
-      '--tables <names>',
-      'names of the tables, with commas between (default: as it is, at first all)',
-      names,
-    )
+    .option('--tables <names>', 'tables, with commas between (default: as it is, at first all)', names)
     .addOption(keepOption('exports').default(undefined, `as it is, at first ${DEFAULT_KEEP}`))
     .option(
       '--rate <size>',
-      'bytes per second that each PS reads; 0 = as leaves room for requests (default: as it is, at first 0)',
+      'bytes per second that each PS reads; 0 = what requests leave (default: as it is, at first 0)',
       size('--rate'),
     )
-    .option('--name <name>', 'of these exports, where a job makes several', 'export')
-    .option('--once', 'make one now, and wait until it is complete; without --every no further ones', false)
-    .option('--stop', 'make none of this name any more', false)
+    .option('--name <name>', 'name of these exports, where a job has several', 'export')
+    .option('--once', 'make one now and wait for it; more only with --every', false)
+    .option('--stop', 'make no more of this name', false)
     .option('--json', 'with --once: print the result as JSON', false)
     .action(run);
 }

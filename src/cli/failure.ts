@@ -1,4 +1,4 @@
-import { KintsugiError } from '../errors.js';
+import { KintsugiError } from '../common/errors.js';
 
-/** A run that was begun and did not end well: exit 1, unlike bad input, which is exit 2. */
+/** A run that was begun and failed has exit 1. Bad input has exit 2. */
 export class RunFailure extends KintsugiError {}

@@ -1,24 +1,25 @@
 /**
- * What flags have in common: parsers that say in one line what is wrong (BAD_ARGUMENT), and the options that
- * several commands share. A parser gets the flag's name, because the message must make sense without the help
- * text beside it.
+ * Parsers of flags, and the flags that several commands share. A parser says in one line what is wrong
+ * (BAD_ARGUMENT). It gets the flag's name, because its message must make sense without the help text.
  */
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { UNBOUNDED } from '../client/dataset.js';
-import { describe, KintsugiError } from '../errors.js';
+import { describe, KintsugiError } from '../common/errors.js';
+import { MAX_TIMER_MS } from '../common/options.js';
 import {
   isOptimizerKind,
   OPTIMIZER_KINDS,
   type OptimizerSpec,
   optimizerOf,
   optimizerProblem,
-} from '../optimizers.js';
-import { MAX_TIMER_MS } from '../options.js';
-import { createLogger, type LogFields, type LogFormat, type Logger } from '../runtime/log.js';
-import { SCHEDULE_KINDS, type ScheduleSpec } from '../schedules.js';
-import { MODEL_NAMES } from '../train/dlrm.js';
-import type { ClientTls, RoleTls, ServerTls } from '../transport/index.js';
+} from '../engine/optimizers.js';
+import { SCHEDULE_KINDS, type ScheduleSpec } from '../engine/schedules.js';
+import { UNBOUNDED } from '../library/client/dataset.js';
+import { createLogger, type LogFields, type LogFormat, type Logger } from '../net/log.js';
+import { sparing } from '../net/sparing.js';
+import type { ClientTls, RoleTls, ServerTls } from '../net/transport/index.js';
+import { MODEL_NAMES } from '../training/models/dlrm.js';
+import { warnOfReadable } from './secret-files.js';
 
 export const DEFAULT_SCHEDULER = '127.0.0.1:7077';
 export const DEFAULT_CODE = '4+1';
@@ -123,6 +124,21 @@ export function modelOption(text: string, before: Record<string, unknown> = {}):
 
 // ---- options that commands share
 
+/** The heading that commander gives to options without a group. */
+export const OWN_FLAGS = 'Options:';
+
+/** The text of a flag in the help and in docs/commands.md. A flag that is off by default has no default. */
+export function flagText({ description, defaultValue, defaultValueDescription, argChoices }: Option): string {
+  const standard = defaultValueDescription ?? (typeof defaultValue === 'boolean' ? undefined : defaultValue);
+  const choices = argChoices ? ` (${argChoices.join(', ')})` : '';
+  return `${description}${choices}${standard === undefined ? '' : ` (default: ${standard})`}`;
+}
+
+/** Options that `add` adds have a heading of their own, in the help and in docs/commands.md. */
+export function grouped(command: Command, heading: string, add: (command: Command) => Command): Command {
+  return add(command.optionsGroup(`${heading}:`)).optionsGroup('');
+}
+
 export interface SharedFlags {
   tokenFile?: string;
   nodeTokenFile?: string;
@@ -135,139 +151,145 @@ export interface SharedFlags {
 }
 
 export function withToken(command: Command): Command {
-  return command.option(
-    '--token-file <file>',
-    'file with the shared token of the job (default: KINTSUGI_TOKEN, else none)',
+  return grouped(command, 'Connection', (it) =>
+    it.option('--token-file <file>', 'file with the token of the job (default: $KINTSUGI_TOKEN, else none)'),
   );
 }
 
-/** For the roles that serve: scheduler and PS. */
+/** For scheduler and PS, which have a token that clients lack. */
 export function withNodeToken(command: Command): Command {
-  return command.option(
-    '--node-token-file <file>',
-    'file with the token of scheduler and PS, which clients and workers do not have (default: ' +
-      'KINTSUGI_NODE_TOKEN, else --token-file serves all)',
+  return grouped(command, 'Roles', (it) =>
+    it.option(
+      '--node-token-file <file>',
+      'file with the token of scheduler and PS (default: $KINTSUGI_NODE_TOKEN, else --token-file)',
+    ),
   );
 }
 
 export function withLogFormat(command: Command): Command {
-  return command.addOption(
-    new Option(
-      '--log-format <format>',
-      'log records on standard error (default: text on a terminal, else json)',
-    ).choices(['text', 'json']),
+  return grouped(command, 'Roles', (it) =>
+    it.addOption(
+      new Option(
+        '--log-format <format>',
+        'form of log records on standard error (default: text on a terminal, else json)',
+      ).choices(['text', 'json']),
+    ),
   );
 }
 
 /** For roles that listen. */
 export function withMetricsToken(command: Command): Command {
-  return command.option(
-    '--metrics-token-file <file>',
-    "file with the bearer token of /metrics, not the job's (default: KINTSUGI_METRICS_TOKEN, else " +
-      'loopback only)',
+  return grouped(command, 'Roles', (it) =>
+    it.option(
+      '--metrics-token-file <file>',
+      'file with the bearer token of /metrics (default: $KINTSUGI_METRICS_TOKEN, else loopback only)',
+    ),
   );
 }
 
 /** For commands that dial. */
 export function withTls(command: Command): Command {
-  return command
-    .option(
-      '--tls-ca <file|system>',
-      'the job speaks TLS: authorities that its certificates are verified with; "system" for the public ' +
-        'ones (default: KINTSUGI_TLS_CA, else no TLS)',
-    )
-    .option(
-      '--tls-name <name>',
-      'name that certificates must be for (default: KINTSUGI_TLS_NAME, else the host that is dialed)',
-    );
+  return grouped(command, 'Connection', (it) =>
+    it
+      .option(
+        '--tls-ca <file|system>',
+        'speak TLS; verify by these authorities, or by public ones (default: $KINTSUGI_TLS_CA, else no TLS)',
+      )
+      .option(
+        '--tls-name <name>',
+        'name in the certificates of others (default: $KINTSUGI_TLS_NAME, else the host dialed)',
+      ),
+  );
 }
 
 /** For roles that listen. */
 export function withCertificate(command: Command): Command {
-  return command
-    .option('--tls-cert <file>', 'certificate (PEM) of this role: its port speaks TLS (default: no TLS)')
-    .option('--tls-key <file>', 'private key (PEM) of --tls-cert');
-}
-
-export function withScheduler(command: Command): Command {
-  return withTls(withToken(command))
-    .option(
-      '--scheduler <host:port,...>',
-      'address of the scheduler; of several, all of them with commas between',
-      DEFAULT_SCHEDULER,
-    )
-    .addOption(
-      new Option('--connect-timeout <time>', 'how long to wait for the scheduler and for the job to start')
-        .argParser(duration('--connect-timeout'))
-        .default(10_000, '10s'),
-    );
-}
-
-export function withSchedule(command: Command): Command {
-  return command.option(
-    '--lr-schedule <kind,name=value,...>',
-    `--lr changes with the steps of a row: ${SCHEDULE_KINDS.join(', ')} (default: it does not)`,
+  return grouped(command, 'Roles', (it) =>
+    it
+      .option('--tls-cert <file>', 'certificate (PEM) of this role: its port speaks TLS')
+      .option('--tls-key <file>', 'private key (PEM) of --tls-cert'),
   );
 }
 
-/** Of the embedding, for commands with --optimizer and --lr. */
+export function withScheduler(command: Command): Command {
+  return grouped(withTls(withToken(command)), 'Connection', (it) =>
+    it
+      .option(
+        '--scheduler <host:port,...>',
+        'address of the scheduler, or of all schedulers',
+        DEFAULT_SCHEDULER,
+      )
+      .addOption(
+        new Option('--connect-timeout <time>', 'wait so long for the scheduler and for the job')
+          .argParser(duration('--connect-timeout'))
+          .default(10_000, '10s'),
+      ),
+  );
+}
+
+export function withSchedule(command: Command): Command {
+  return grouped(command, 'Training', (it) =>
+    it.option(
+      '--lr-schedule <kind,name=value,...>',
+      `change --lr with the steps of a row: ${SCHEDULE_KINDS.join(', ')}`,
+    ),
+  );
+}
+
+/** Clipping and schedule of the embedding, for commands with --optimizer and --lr. */
 export function withRates(command: Command): Command {
   return withSchedule(
-    command.option(
-      '--clip-norm <x>',
-      'scale the gradient of a row of the embedding down to this norm (default: do not)',
-      positive('--clip-norm'),
+    grouped(command, 'Training', (it) =>
+      it.option(
+        '--clip-norm <x>',
+        'largest norm of the gradient of an embedding row (default: any)',
+        positive('--clip-norm'),
+      ),
     ),
   );
 }
 
 /** The training flags of `worker` and `local`; `local` hands them on to the workers it starts. */
 export function withTraining(command: Command): Command {
-  return withRates(command)
-    .option('--test <file...>', 'data to evaluate with after training (AUC, log loss)')
-    .option(
-      '--schema <file.json>',
-      'what the columns of the data are (default: what the model file exports, else the Criteo layout)',
-    )
-    .option('--source <file>', 'a file that makes a source of your own of --data, and of --test')
-    .option('--epochs <n>', 'passes over the data', integer('--epochs', 0), 1)
-    .option('--batch <n>', 'rows per step', integer('--batch', 1, 1 << 20), 256)
-    .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
-    .option('--optimizer <name>', `of the embedding: ${OPTIMIZER_KINDS.join(', ')}`, 'adagrad')
-    .option('--lr <rate>', 'learning rate of the embedding', positive('--lr'), 0.05)
-    .option('--dense-optimizer <name>', 'of the dense parameters, one of the same', 'adam')
-    .option('--dense-lr <rate>', 'learning rate of the dense parameters', positive('--dense-lr'), 1e-3)
-    .option('--bottom <widths>', 'layers of the bottom MLP (default: 64-<dim>)')
-    .option('--top <widths>', 'layers of the top MLP (default: 256-64-1)')
-    .option(
-      '--model <file.js>',
-      'train a model of your own: a file that exports a model factory (default: DLRM)',
-    )
-    .addOption(
-      new Option('--model-name <name>', 'a built-in model (default: dlrm)').choices([...MODEL_NAMES]),
-    )
-    .option('--model-option <name=value>', 'flag for the model; repeatable (default: none)', modelOption)
-    .option(
-      '--tensorboard <dir>',
-      'write loss, AUC, throughput and load there for TensorBoard, in a directory for each process ' +
-        '(default: do not)',
-    )
-    .option('--seed <n>', 'seed of the initial values', integer('--seed', 0), 1)
-    .option('--in-flight <n>', 'pushes that may be not yet durable', integer('--in-flight', 1, 1024), 4)
-    .option('--threads <n>', 'threads for dense math in a worker', integer('--threads', 1, 1024), 1)
-    .option(
-      '--range-batches <n>',
-      'workers lease the samples in ranges of about so many batches (default: 32, or 4 to 31 when the ' +
-        'data are few)',
-      integer('--range-batches', 1, 1 << 20),
-    )
-    .option(
-      '--staleness <n>',
-      'no worker is more than so many batches ahead of the slowest (default: any number)',
-      integer('--staleness', 0, 1 << 20),
-    )
-    .option('--sync', 'every worker waits for all others after each batch: --staleness 0', false)
-    .option('--deterministic', 'the same bits every time: one step after the other, one thread', false);
+  return grouped(withRates(command), 'Training', (it) =>
+    it
+      .option('--test <file...>', 'data to evaluate on after training (AUC, log loss)')
+      .option(
+        '--schema <file.json>',
+        'columns of the data (default: as the model file says, else the Criteo layout)',
+      )
+      .option('--source <file>', 'program that reads --data and --test, as a source of your own')
+      .option('--epochs <n>', 'passes over the data', integer('--epochs', 0), 1)
+      .option('--batch <n>', 'rows per step', integer('--batch', 1, 1 << 20), 256)
+      .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
+      .option('--optimizer <name>', `of the embedding: ${OPTIMIZER_KINDS.join(', ')}`, 'adagrad')
+      .option('--lr <rate>', 'learning rate of the embedding', positive('--lr'), 0.05)
+      .option('--dense-optimizer <name>', 'of the dense parameters, one of the same', 'adam')
+      .option('--dense-lr <rate>', 'learning rate of the dense parameters', positive('--dense-lr'), 1e-3)
+      .option('--bottom <widths>', 'layers of the bottom MLP (default: 64-<dim>)')
+      .option('--top <widths>', 'layers of the top MLP (default: 256-64-1)')
+      .option('--model <file.js>', 'a model of your own: a file that exports a model factory')
+      .addOption(
+        new Option('--model-name <name>', 'built-in model (default: dlrm)').choices([...MODEL_NAMES]),
+      )
+      .option('--model-option <name=value>', 'flag for the model; repeatable', modelOption)
+      .option('--tensorboard <dir>', 'write events for TensorBoard, in a directory for each process')
+      .option('--seed <n>', 'seed of the initial values', integer('--seed', 0), 1)
+      .option('--in-flight <n>', 'pushes that need not be durable yet', integer('--in-flight', 1, 1024), 4)
+      .option('--threads <n>', 'threads for dense math in a worker', integer('--threads', 1, 1024), 1)
+      .option(
+        '--range-batches <n>',
+        'batches of the ranges that workers lease (default: 32, or 4 to 31 when the data are few)',
+        integer('--range-batches', 1, 1 << 20),
+      )
+      .option(
+        '--staleness <n>',
+        'batches that a worker may be ahead of the slowest (default: any number)',
+        integer('--staleness', 0, 1 << 20),
+      )
+      .option('--sync', 'workers wait for each other after each batch: --staleness 0', false)
+      .option('--deterministic', 'the same bits every time: one step at a time, one thread', false),
+  );
 }
 
 export interface TrainingFlags extends OptimizerFlags {
@@ -294,24 +316,24 @@ export interface TrainingFlags extends OptimizerFlags {
   deterministic: boolean;
 }
 
-/** What trains nothing and tests nothing is a mistake. @throws BAD_ARGUMENT */
+/** A run that trains nothing and tests nothing is a mistake. @throws BAD_ARGUMENT */
 export function checkEpochs({ epochs, test = [] }: TrainingFlags): void {
   if (epochs > 0 || test.length > 0) return;
   throw new KintsugiError('BAD_ARGUMENT', '--epochs 0 trains nothing: it needs --test');
 }
 
-/** @throws BAD_ARGUMENT for two answers to one question */
+/** @throws BAD_ARGUMENT when --sync and --staleness contradict each other */
 export function stalenessOf({ staleness, sync }: TrainingFlags): number {
   if (sync && (staleness ?? 0) > 0) throw bad(`--sync is --staleness 0, not ${staleness}`);
   return sync ? 0 : (staleness ?? UNBOUNDED);
 }
 
-/** The token of the job: of the flag, else of the environment. @throws BAD_ARGUMENT */
+/** The token of the job, from the flag, else from the environment. @throws BAD_ARGUMENT */
 export function tokenOf({ tokenFile }: SharedFlags): string | undefined {
   return secretOf('--token-file', tokenFile, process.env.KINTSUGI_TOKEN);
 }
 
-/** The token of scheduler and PS, likewise. @throws BAD_ARGUMENT also without a token for clients */
+/** The token of scheduler and PS, found as above. @throws BAD_ARGUMENT also without a token for clients */
 export function nodeTokenOf(flags: SharedFlags): string | undefined {
   const secret = secretOf('--node-token-file', flags.nodeTokenFile, process.env.KINTSUGI_NODE_TOKEN);
   const token = tokenOf(flags);
@@ -320,12 +342,12 @@ export function nodeTokenOf(flags: SharedFlags): string | undefined {
   return secret;
 }
 
-/** The token that opens /metrics: of the flag, else of the environment. @throws BAD_ARGUMENT */
+/** The token that opens /metrics, from the flag, else from the environment. @throws BAD_ARGUMENT */
 export function metricsTokenOf({ metricsTokenFile }: SharedFlags): string | undefined {
   return secretOf('--metrics-token-file', metricsTokenFile, process.env.KINTSUGI_METRICS_TOKEN);
 }
 
-/** The token that opens pulls over HTTP: of the flag, else of the environment. @throws BAD_ARGUMENT */
+/** The token that opens pulls over HTTP, from the flag, else from the environment. @throws BAD_ARGUMENT */
 export function pullTokenOf(flags: { pullTokenFile?: string }): string | undefined {
   return secretOf('--pull-token-file', flags.pullTokenFile, process.env.KINTSUGI_PULL_TOKEN);
 }
@@ -342,7 +364,7 @@ function secretOf(flag: string, file: string | undefined, fallback: string | und
   return secret;
 }
 
-/** How to verify those we dial; undefined: no TLS. @throws BAD_ARGUMENT */
+/** How this process verifies the peers that it dials; undefined: no TLS. @throws BAD_ARGUMENT */
 export function clientTlsOf(flags: SharedFlags): ClientTls | undefined {
   const ca = flags.tlsCa ?? (process.env.KINTSUGI_TLS_CA || undefined);
   if (ca === undefined && flags.tlsCert === undefined) {
@@ -354,7 +376,7 @@ export function clientTlsOf(flags: SharedFlags): ClientTls | undefined {
 }
 
 /**
- * The certificate of a role, and how it verifies those it dials; undefined: no TLS.
+ * The certificate of a role, and how it verifies the peers that it dials; undefined: no TLS.
  * @throws BAD_ARGUMENT also for authorities without a certificate: such a role would listen unencrypted in a
  * job that is meant to be encrypted
  */
@@ -375,10 +397,13 @@ export function certificateOf({ tlsCert, tlsKey }: SharedFlags): ServerTls | und
 }
 
 /**
- * The log of a role, on standard error. A role lives on when nobody can read what it says: the reader of its
- * log has ended, or the disk of its log is full. A command whose output cannot be written ends.
+ * The log of a role, on standard error. It begins with warnings about files of secrets. A role lives on when
+ * its log cannot be written, because the reader has ended or the disk is full. A command whose output cannot
+ * be written ends.
  */
 export function loggerOf(flags: SharedFlags, base: LogFields): Logger {
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
-  return createLogger(flags.logFormat ?? (process.stderr.isTTY ? 'text' : 'json'), base);
+  const log = sparing(createLogger(flags.logFormat ?? (process.stderr.isTTY ? 'text' : 'json'), base));
+  warnOfReadable(flags, log);
+  return log;
 }

@@ -2,29 +2,29 @@
 import { rmdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { Command } from 'commander';
-import { Gateway } from '../gateway/gateway.js';
-import { tuneV8 } from '../runtime/v8.js';
+import { tuneV8 } from '../roles/v8.js';
+import { Gateway } from '../training/gateway/gateway.js';
 import { clientTlsOf, loggerOf, type SharedFlags, tokenOf, withLogFormat, withScheduler } from './flags.js';
 import { LIFELINE_ENV, launcherGone, stopSignal } from './lifetime.js';
 
 const GOODBYE_MS = 2000;
 
-/** The launcher made it for the socket alone. One that holds something else stays. */
+/** Removes the directory that the launcher made for the socket, unless it holds something else. */
 function removeDirectory(directory: string): void {
   try {
     rmdirSync(directory);
   } catch {
-    // Gone already, or not empty.
+    // The directory is gone already, or not empty.
   }
 }
 
-interface Flags extends SharedFlags {
+interface GatewayFlags extends SharedFlags {
   scheduler: string;
   connectTimeout: number;
   socket: string;
 }
 
-async function run(flags: Flags): Promise<void> {
+async function run(flags: GatewayFlags): Promise<void> {
   tuneV8();
   const stopped = Promise.race([stopSignal(), launcherGone()]);
   const log = loggerOf(flags, { role: 'gateway' });
@@ -34,10 +34,10 @@ async function run(flags: Flags): Promise<void> {
     client: { token: tokenOf(flags), tls: clientTlsOf(flags), connectTimeoutMs: flags.connectTimeout, log },
     log,
   });
-  // Whoever has started it waits for this line, or is gone: then this one ends in order, too.
+  // The program that started the gateway waits for this line. If it is gone, the gateway ends in order.
   process.stdout.write(`${flags.socket}\n`);
   await stopped;
-  // The job is told that its clients are gone; if it does not listen, it finds out by itself.
+  // The gateway tells the job that its clients are gone. A job that does not answer finds out by itself.
   const late = new Promise<void>((resolve) => setTimeout(resolve, GOODBYE_MS).unref());
   await Promise.race([gateway.close(), late]);
   if (process.env[LIFELINE_ENV] === 'stdin') removeDirectory(dirname(flags.socket));
@@ -49,6 +49,6 @@ export function registerGateway(program: Command): void {
     program
       .command('gateway')
       .description('Speak the protocol for programs on this machine, such as Python, over a Unix socket.'),
-  ).requiredOption('--socket <path>', 'Unix socket to make; only its owner may open it');
+  ).requiredOption('--socket <path>', 'Unix socket to make, for its owner only');
   withLogFormat(command).action(run);
 }

@@ -1,13 +1,14 @@
 /** `kintsugi import FILE...`: sets rows of a table to embeddings that were trained before. */
 import { type Command, Option } from 'commander';
-import type { Client } from '../client/client.js';
+import { KintsugiError } from '../common/errors.js';
+import { VECTOR_ENDINGS } from '../data/formats.js';
 import { readSchema } from '../data/parse-schema.js';
 import { expandPaths } from '../data/paths.js';
 import type { KeyKind, SchemaTable, SparseColumn } from '../data/schema.js';
-import { KintsugiError } from '../errors.js';
-import { countText } from '../local/text.js';
-import { OPTIMIZER_KINDS } from '../optimizers.js';
-import { importRows } from '../tools/import.js';
+import { OPTIMIZER_KINDS } from '../engine/optimizers.js';
+import { countText } from '../fleet/local/text.js';
+import type { Client } from '../library/client/client.js';
+import { importRows } from '../library/tools/import.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import {
   embeddingOptimizer,
@@ -18,7 +19,7 @@ import {
   withScheduler,
 } from './flags.js';
 
-interface Flags extends ConnectFlags, OptimizerFlags {
+interface ImportFlags extends ConnectFlags, OptimizerFlags {
   table?: string;
   key?: KeyKind;
   schema?: string;
@@ -36,7 +37,7 @@ interface Target {
 }
 
 /** @throws BAD_ARGUMENT */
-async function targetOf({ table, key, schema, column }: Flags): Promise<Target> {
+async function targetOf({ table, key, schema, column }: ImportFlags): Promise<Target> {
   if (schema === undefined) {
     if (table === undefined || column !== undefined)
       throw new KintsugiError('BAD_ARGUMENT', 'import needs --table, or --schema and --column');
@@ -53,8 +54,8 @@ async function targetOf({ table, key, schema, column }: Flags): Promise<Target> 
   return { table: tables.find(({ name }) => name === found.table)!, column: found };
 }
 
-/** As a worker makes it, so that it finds the table as its own. */
-async function makeTable(client: Client, { name, ...own }: SchemaTable, flags: Flags): Promise<void> {
+/** Makes the table as a worker would, so that a worker takes it for its own. */
+async function makeTable(client: Client, { name, ...own }: SchemaTable, flags: ImportFlags): Promise<void> {
   if (client.tables().some((table) => table.name === name)) return;
   const { dim, seed } = flags;
   const optimizer = own.optimizer ?? embeddingOptimizer(flags);
@@ -62,7 +63,7 @@ async function makeTable(client: Client, { name, ...own }: SchemaTable, flags: F
   await client.createTable({ name, dim: own.dim ?? dim, optimizer, ...initializer, seed });
 }
 
-async function run(paths: string[], flags: Flags): Promise<void> {
+async function run(paths: string[], flags: ImportFlags): Promise<void> {
   const { table, column } = await targetOf(flags);
   const files = await expandPaths(paths);
   const { rows } = await withClient(flags, async (client) => {
@@ -78,28 +79,26 @@ export function registerImport(program: Command): void {
     program
       .command('import')
       .description('Set rows of a table of a running job to embeddings that were trained before.')
-      .argument('<file...>', '.safetensors, .npy, .parquet, .csv or .tsv; also directories, patterns, s3://'),
+      .argument('<file...>', `${VECTOR_ENDINGS}; also directories, patterns, s3://`),
   );
   withRates(command)
-    .option('--table <name>', 'the table (default: that of --column)')
+    .option('--table <name>', 'table to write (default: that of --column)')
     .addOption(
-      new Option('--key <kind>', 'what the keys in the files are (default: integer)').choices([
-        ...(['integer', 'hash', 'string'] as const),
+      new Option('--key <kind>', 'kind of the keys in the files (default: integer)').choices([
+        ...(['integer', 'hash', 'hash64', 'string'] as const),
       ]),
     )
-    .option('--schema <file.json>', 'a schema, of which --column says the table and what the keys are')
-    .option('--column <name>', 'the sparse column of the schema whose values the keys are')
+    .option('--schema <file.json>', 'schema that says table and keys, by --column')
+    .option('--column <name>', 'sparse column of the schema whose values the keys are')
     .option(
       '--keys <name>',
-      'the column (default: key), the tensor or the npy file with the keys; without it the rows of an ' +
-        'array are numbered from 0',
+      'column (default: key), tensor or npy file of the keys; rows of an array without it count from 0',
     )
     .option(
       '--values <name>',
-      'the columns with commas between (default: all others), or the tensor with the values (default: the ' +
-        'only one with rows of floats)',
+      'columns of the values (default: all others), or their tensor (default: the only one of floats)',
     )
-    .option('--create', 'make the table if it is not there, as a worker with these flags would', false)
+    .option('--create', 'make the table if it is not there, as a worker would', false)
     .option('--dim <n>', 'with --create: width of a row', integer('--dim', 1, 65_536), 16)
     .option('--optimizer <name>', `with --create: ${OPTIMIZER_KINDS.join(', ')}`, 'adagrad')
     .option('--lr <rate>', 'with --create: learning rate', positive('--lr'), 0.05)

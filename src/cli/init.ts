@@ -1,17 +1,17 @@
-/** `kintsugi init`: a project with a model of one's own, which runs as it is: the files of an example. */
+/** `kintsugi init`: writes a project with a model, which runs as it is: the files of an example. */
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import type { Command } from 'commander';
-import { describe, KintsugiError } from '../errors.js';
-import { PACKAGE_ROOT, VERSION } from '../package-root.js';
+import { describe, KintsugiError } from '../common/errors.js';
+import { PACKAGE_ROOT, VERSION } from '../common/package-root.js';
 
 const EXAMPLE = join(PACKAGE_ROOT, 'examples/project');
-/** In the example they would mean something; `NAME` and `VERSION` in them are replaced. */
+/** Files whose names would mean something in the example. `NAME` and `VERSION` in them are replaced. */
 const TEMPLATE = /\.template(?=\.)/;
-/** npm changes files of this name when it packs. */
+/** Name of the ignore file in the example, without its dot: npm renames `.gitignore` files when it packs. */
 const IGNORE_FILE = 'gitignore';
 
-/** What npm takes as a name of a package. */
+/** A name that npm takes for a package. */
 function packageName(folder: string): string {
   const name = folder
     .toLowerCase()

@@ -1,26 +1,27 @@
-/** What `kintsugi doctor --install` says: what of this installation is there, and what it can do. */
-import { addonFile, currentPlatform, platformText } from '../addon-file.js';
-import { describe } from '../errors.js';
-import { loadNative } from '../native.js';
+/** The report of `kintsugi doctor --install`: which parts of this installation are there and work. */
+
+import { describe } from '../common/errors.js';
 import {
   findPackage,
   importOptional,
   installCommand,
   OPTIONAL_PACKAGES,
   type OptionalName,
-} from '../optional.js';
-import { VERSION } from '../package-root.js';
+} from '../common/optional.js';
+import { VERSION } from '../common/package-root.js';
+import { addonFile, currentPlatform, platformText } from '../engine/addon-file.js';
+import { loadNative } from '../engine/native.js';
 
 interface PackageState {
   name: OptionalName;
-  /** What needs it. */
+  /** The feature that needs the package. */
   feature: string;
   state: 'ready' | 'missing' | 'broken';
   version?: string | undefined;
-  /** Where it lies, and of a broken one why it does not load. */
   path?: string | undefined;
+  /** Why a broken package does not load. */
   problem?: string | undefined;
-  /** The command that installs it. */
+  /** The command that installs the package. */
   install: string;
 }
 
@@ -31,7 +32,7 @@ export interface InstallReport {
   addon: {
     path: string;
     origin: 'named' | 'compiled' | 'prebuilt';
-    /** Of its kernels on this processor. */
+    /** Instruction set of the kernels that run on this processor. */
     isa?: string | undefined;
     problem?: string | undefined;
   };
@@ -72,7 +73,7 @@ function packageLine({ name, feature, state, version, problem, install }: Packag
   return `${label}${version}: cannot be loaded (${problem?.slice(0, 160)})`;
 }
 
-/** For people; programs use --json. */
+/** Text for people; programs use --json. */
 export function renderInstall({ version, node, platform, addon, packages }: InstallReport): string {
   const { origin, isa, path, problem } = addon;
   return [

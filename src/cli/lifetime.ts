@@ -13,7 +13,7 @@ export function followLauncher(): void {
   process.stdin.resume();
 }
 
-/** Resolves when the launcher is gone, if one started this process: for a role that has to say goodbye. */
+/** Resolves when the launcher is gone, if one started this process. A gateway says goodbye first. */
 export function launcherGone(): Promise<void> {
   return new Promise((resolve) => {
     if (process.env[LIFELINE_ENV] !== 'stdin') return;

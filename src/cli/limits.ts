@@ -1,6 +1,7 @@
 /** `--limit name=value`: every named limit and timer of a role, with its default, on one repeatable flag. */
 import { type Command, Option } from 'commander';
-import { KintsugiError } from '../errors.js';
+import { KintsugiError } from '../common/errors.js';
+import { grouped } from './flags.js';
 
 type Limits = Record<string, number>;
 
@@ -15,7 +16,6 @@ function numeric(policy: object, without: readonly string[]): Limits {
 /** Adds the flag for the limits of `policy`; `without` are those with a flag of their own. */
 export function withLimits(command: Command, policy: object, without: readonly string[] = []): Command {
   const defaults = numeric(policy, without);
-  const names = Object.entries(defaults).map(([name, value]) => `${name}=${value}`);
   const parse = (text: string, before: Limits): Limits => {
     const [name, value] = text.split('=', 2) as [string, string | undefined];
     if (!Object.hasOwn(defaults, name)) {
@@ -33,8 +33,7 @@ export function withLimits(command: Command, policy: object, without: readonly s
     }
     return { ...before, [name]: number };
   };
-  const about = `a named limit or timer (ms, bytes or a count); repeatable (defaults: ${names.join(', ')})`;
-  return command.addOption(
-    new Option('--limit <name=value>', about).argParser(parse).default({}, 'none changed'),
-  );
+  const about = 'change a limit or timer of docs/limits.md (ms, bytes or a count); repeatable';
+  const option = new Option('--limit <name=value>', about).argParser(parse).default({}, 'none');
+  return grouped(command, 'Roles', (it) => it.addOption(option));
 }

@@ -1,6 +1,6 @@
 /** `kintsugi load PLACE`: loads the rows of a checkpoint into a running job, of any size and any code. */
 import type { Command } from 'commander';
-import { load } from '../tools/load.js';
+import { load } from '../library/tools/load.js';
 import { placeAndNumber } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';

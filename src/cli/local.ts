@@ -1,21 +1,22 @@
 /** `kintsugi local`: a whole job on this machine as real processes. */
 import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { type Bounds, parseBounds } from '../autoscale/bounds.js';
-import { UNBOUNDED } from '../client/dataset.js';
-import { startDashboard } from '../dashboard/server.js';
-import { KintsugiError } from '../errors.js';
-import { createDisplay, type Display } from '../local/display.js';
-import { JobKilled, type KilledReport, renderKilled } from '../local/killed.js';
-import { type Kill, parseKill } from '../local/kills.js';
-import { runLocal } from '../local/launcher.js';
-import { checkWritable, type LocalOptions } from '../local/options.js';
-import { problemOf, type Report } from '../local/report.js';
-import { parseScale, type ScaleStep } from '../local/scaling.js';
-import { renderSummary } from '../local/summary.js';
+import { KintsugiError } from '../common/errors.js';
+import { PACKED_ENDINGS } from '../data/packing.js';
+import { type Bounds, parseBounds } from '../fleet/autoscale/bounds.js';
+import { startDashboard } from '../fleet/dashboard/server.js';
+import { createDisplay, type Display } from '../fleet/local/display.js';
+import { JobKilled, type KilledReport, renderKilled } from '../fleet/local/killed.js';
+import { type Kill, parseKill } from '../fleet/local/kills.js';
+import { runLocal } from '../fleet/local/launcher.js';
+import { checkWritable, type LocalOptions } from '../fleet/local/options.js';
+import { problemOf, type RunReport } from '../fleet/local/report.js';
+import { parseScale, type ScaleStep } from '../fleet/local/scaling.js';
+import { renderSummary } from '../fleet/local/summary.js';
+import { UNBOUNDED } from '../library/client/dataset.js';
 import {
   type CheckpointFlags,
-  checkPlace,
+  checkPlaceOfJob,
   placeAndNumber,
   planOf,
   withCheckpoint,
@@ -41,7 +42,7 @@ import {
 } from './flags.js';
 import { stopSignal } from './lifetime.js';
 
-interface Flags extends SharedFlags, TrainingFlags, CheckpointFlags {
+interface LocalFlags extends SharedFlags, TrainingFlags, CheckpointFlags {
   data: string[];
   ps?: number;
   workers: number;
@@ -65,16 +66,16 @@ interface Flags extends SharedFlags, TrainingFlags, CheckpointFlags {
   quiet: boolean;
 }
 
-/** As a shell says it of a process that was killed by SIGKILL. */
+/** The exit code that a shell gives for a process that SIGKILL ended. */
 const KILLED_EXIT = 137;
-/** For the page to find the scheduler. */
+/** Time in which the page must find the scheduler. */
 const CONNECT_MS = 60_000;
 
 function respawn(text: string): number | 'never' {
   return text === 'never' ? 'never' : duration('--respawn')(text);
 }
 
-/** Checked here for its message, handed on as it is. */
+/** Checks a size, so that a bad one is refused here, and hands its text on to the roles. */
 function sizeText(flag: string) {
   return (text: string): string => {
     size(flag)(text);
@@ -116,7 +117,7 @@ export function workerArgs(flags: TrainingFlags): string[] {
   return args.map(String);
 }
 
-export function localOptions(flags: Flags): LocalOptions {
+export function localOptions(flags: LocalFlags): LocalOptions {
   return {
     ps: flags.ps ?? 5,
     workers: flags.workers,
@@ -152,8 +153,8 @@ export function localOptions(flags: Flags): LocalOptions {
   };
 }
 
-/** Who gives bounds and no number begins with the least. */
-function withLeast(flags: Flags, command: Command): Flags {
+/** A job with --autoscale and without --ps or --workers begins with the least number of its bounds. */
+function withLeast(flags: LocalFlags, command: Command): LocalFlags {
   const given = { ...flags };
   for (const name of ['ps', 'workers'] as const)
     if (command.getOptionValueSource(name) === 'default')
@@ -161,15 +162,15 @@ function withLeast(flags: Flags, command: Command): Flags {
   return given;
 }
 
-async function run(given: Flags, command: Command): Promise<void> {
+async function run(given: LocalFlags, command: Command): Promise<void> {
   const flags = withLeast(given, command);
   checkEpochs(flags);
   if (flags.json !== undefined) checkWritable('--json', flags.json);
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort());
   const options = localOptions(flags);
-  await checkPlace(options.checkpoint?.url);
-  const write = (report: Report | KilledReport) => {
+  await checkPlaceOfJob(options.checkpoint?.url);
+  const write = (report: RunReport | KilledReport) => {
     if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify(report, null, 2)}\n`);
   };
   const display = createDisplay(flags.quiet);
@@ -190,14 +191,14 @@ async function run(given: Flags, command: Command): Promise<void> {
   if (problem) throw new RunFailure(problem.code, `the run is not clean: ${problem.text}`);
 }
 
-/** A page of the job, for as long as it runs. */
+/** Serves the page of the job; the result ends that. */
 async function showPage(scheduler: string, token: string | undefined, display: Display) {
   const dashboard = await startDashboard({ scheduler, port: 0, token, connectTimeoutMs: CONNECT_MS });
   display.line(`dashboard: ${dashboard.url}`);
   return () => dashboard.close();
 }
 
-/** What is wrong with the input has exit 2 here as everywhere; a run that was begun and failed has exit 1. */
+/** Bad input has exit 2, as everywhere. A run that was begun and failed has exit 1. */
 function asRunFailure(error: unknown): unknown {
   const codes = new Set([
     'UNRECOVERABLE',
@@ -221,63 +222,55 @@ export function registerLocal(program: Command): void {
     )
     .requiredOption(
       '--data <file...>',
-      'files to train on, also compressed (.gz, .zst), directories and patterns; repeatable',
+      `files to train on, also compressed (${PACKED_ENDINGS}), directories and patterns; repeatable`,
     )
     .option('--ps <n>', 'PS nodes', integer('--ps', 1, 256), 5)
     .option('--workers <n>', 'workers', integer('--workers', 1, 256), 2)
-    .option('--code <k+r>', 'data and parity shards of a group; "none" for no redundancy', DEFAULT_CODE)
+    .option('--code <k+r>', 'data and parity shards of a group, or "none"', DEFAULT_CODE)
     .option(
       '--groups <n>',
-      'groups of the embedding pool (default: as many as give a PS 4 to 16 data shards)',
+      'groups of the job (default: so that a PS has 4 to 16 data shards)',
       integer('--groups', 1),
     )
     .option('--standby <n>', 'empty PS beyond --ps', integer('--standby', 0, 256), 0)
     .addOption(
       new Option(
         '--kill <role[:index]@p%>',
-        'SIGKILL at P % of all samples; repeatable; roles: ps, worker, scheduler, all (which ends the run)',
+        'SIGKILL a ps, worker, scheduler or all (which ends the run) at P % of the samples; repeatable',
       )
         .argParser((text: string, before: Kill[] = []) => [...before, parseKill(text)])
         .default([], 'none'),
     )
     .addOption(
-      new Option('--scale <ps=n@p%>', 'from P % of all samples on, N PS serve; repeatable')
+      new Option('--scale <ps=n@p%>', 'N PS serve from P % of the samples on; repeatable')
         .argParser((text: string, before: ScaleStep[] = []) => [...before, parseScale(text)])
         .default([], 'none'),
     )
     .addOption(
       new Option(
         '--autoscale <bounds>',
-        'PS and workers come and go as the job needs them, for example ps=4..8,workers=1..4',
+        'add and remove PS and workers as needed, for example ps=4..8,workers=1..4',
       ).argParser((text: string) => parseBounds('--autoscale', text)),
     )
     .addOption(
-      new Option('--respawn <time|never>', 'start a killed process again, empty, after this time')
+      new Option(
+        '--respawn <time|never>',
+        'start a process that --kill has ended again after this time, empty',
+      )
         .argParser(respawn)
         .default(1000, '1s'),
     );
   withRestore(withCheckpoint(withTraining(command)))
-    .option('--no-audit', 'do not count every push in a row of its own')
-    .option('--memory <size>', 'limit of each PS (default: 0, no limit)', sizeText('--memory'))
-    .option(
-      '--recovery-rate <size>',
-      'bytes per second that a shard recovers at (default: no limit)',
-      sizeText('--recovery-rate'),
-    )
-    .option(
-      '--move-rate <size>',
-      'bytes per second that planned moves bring to each PS (default: no limit)',
-      sizeText('--move-rate'),
-    )
-    .option(
-      '--resume <place>',
-      'load the tables of a save or a checkpoint before training (default: start afresh)',
-    )
-    .option('--save <place>', 'save all tables at the end, as "kintsugi save" (default: do not)')
-    .option('--json <file>', 'write the report here (default: do not)')
-    .option('--log <file>', 'append the log records of all roles here (default: do not)')
-    .option('--dashboard', 'serve a page of the job on loopback; its link is printed', false)
-    .option('--metrics-per-shard', '/metrics of a PS tells of each data shard, too', false)
-    .option('--quiet', 'nothing but the summary', false);
+    .option('--no-audit', 'do not count pushes (see --audit of a worker)')
+    .option('--memory <size>', 'limit of each PS (default: none)', sizeText('--memory'))
+    .option('--recovery-rate <size>', 'as of "kintsugi ps"', sizeText('--recovery-rate'))
+    .option('--move-rate <size>', 'as of "kintsugi ps"', sizeText('--move-rate'))
+    .option('--resume <place>', 'load the tables of a save or a checkpoint before training')
+    .option('--save <place>', 'save all tables at the end, as "kintsugi save"')
+    .option('--json <file>', 'write the report here')
+    .option('--log <file>', 'append the log records of all roles here')
+    .option('--dashboard', 'serve a page of the job and print its link', false)
+    .option('--metrics-per-shard', '/metrics tells of each data shard, too', false)
+    .option('--quiet', 'print the summary only', false);
   withNodeToken(withToken(command)).action(run);
 }

@@ -2,23 +2,23 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Command } from 'commander';
-import { findConfig } from '../operator/api/config.js';
-import { fenced } from '../operator/api/fenced.js';
-import { HttpApi } from '../operator/api/http-api.js';
-import { Leadership } from '../operator/lease.js';
-import { Operator } from '../operator/operator.js';
-import { serveEndpoints } from '../runtime/endpoints.js';
+import { findConfig } from '../fleet/operator/api/config.js';
+import { fenced } from '../fleet/operator/api/fenced.js';
+import { HttpApi } from '../fleet/operator/api/http-api.js';
+import { Leadership } from '../fleet/operator/lease.js';
+import { Operator } from '../fleet/operator/operator.js';
+import { serveEndpoints } from '../roles/endpoints.js';
 import { loggerOf, metricsTokenOf, type SharedFlags, withLogFormat, withMetricsToken } from './flags.js';
 import { stopSignal } from './lifetime.js';
 
-interface Flags extends SharedFlags {
+interface OperatorFlags extends SharedFlags {
   namespace?: string;
   allNamespaces: boolean;
   listen: string;
   leaseName: string;
 }
 
-async function run(flags: Flags): Promise<void> {
+async function run(flags: OperatorFlags): Promise<void> {
   const stopped = stopSignal();
   const name = hostname();
   const log = loggerOf(flags, { role: 'operator', name });
@@ -36,7 +36,7 @@ async function run(flags: Flags): Promise<void> {
     flags.listen,
     {
       ...{ role: 'operator' as const, name },
-      // One that stands by is ready: it takes over when it must.
+      // An operator that stands by is ready: it takes over when it must.
       notReady: () => operator?.notReady(),
       metrics: () => ({
         kintsugi_operator_leads: operator ? 1 : 0,
@@ -48,7 +48,7 @@ async function run(flags: Flags): Promise<void> {
         ),
       }),
     },
-    // It takes no connections, so nobody needs to know it.
+    // The operator takes no connections of the job, so nobody needs to know this token.
     { token: randomUUID(), metricsToken: metricsTokenOf(flags) },
   );
   const leadership = new Leadership({
@@ -67,12 +67,12 @@ async function run(flags: Flags): Promise<void> {
       await Promise.race([current.start(), end]);
       log.info('operator.leads', { namespace: flags.allNamespaces ? '' : own });
       const ended = await end;
-      // Whoever leads now may have begun: nothing is written any more.
+      // Another operator may lead by now, so this one writes nothing any more.
       if (typeof ended !== 'string') fence.shut();
       operator = undefined;
       await current.stop();
       if (typeof ended === 'string') break;
-      // A new process would only take longer, and its kubelet may hold it back.
+      // The process lives on: a new one would take longer, and its kubelet may hold it back.
       log.warn('operator.deposed', {});
     }
   } finally {
@@ -86,13 +86,9 @@ export function registerOperator(program: Command): void {
   const command = program
     .command('operator')
     .description('Run training jobs on Kubernetes: TrainingJob objects of a namespace.')
-    .option('--namespace <name>', 'namespace of the jobs and of the lease (default: its own)')
-    .option('--all-namespaces', 'jobs of all namespaces', false)
-    .option('--listen <host:port>', 'address where /healthz, /readyz and /metrics answer', '127.0.0.1:0')
-    .option(
-      '--lease-name <name>',
-      'of several operators the one that holds this Lease leads',
-      'kintsugi-operator',
-    );
+    .option('--namespace <name>', 'namespace of jobs and Lease (default: its own)')
+    .option('--all-namespaces', 'run jobs of all namespaces', false)
+    .option('--listen <host:port>', 'address of /healthz, /readyz and /metrics', '127.0.0.1:0')
+    .option('--lease-name <name>', 'the operator that holds this Lease leads', 'kintsugi-operator');
   withLogFormat(withMetricsToken(command)).action(run);
 }

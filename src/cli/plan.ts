@@ -1,14 +1,14 @@
-/** `kintsugi plan`: what a job would need, without one. */
+/** `kintsugi plan`: says what a job would need, before there is one. */
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { describe, KintsugiError } from '../errors.js';
-import { measureRates } from '../local/measure.js';
-import { bytesText, countText, table } from '../local/text.js';
-import { OPTIMIZER_KINDS } from '../optimizers.js';
-import { type Candidate, type Plan, plan, yearsText } from '../planner/plan.js';
-import { MOST_PS } from '../planner/question.js';
-import { DEFAULT_RATES, type Rates, ratesWith } from '../planner/rates.js';
-import { MAX_GROUPS, parseCode } from '../runtime/job.js';
+import { describe, KintsugiError } from '../common/errors.js';
+import { MAX_GROUPS, parseCode } from '../core/placement/job.js';
+import { OPTIMIZER_KINDS } from '../engine/optimizers.js';
+import { measureRates } from '../fleet/local/measure.js';
+import { bytesText, countText, table } from '../fleet/local/text.js';
+import { type CandidateSize, type JobPlan, planJob, yearsText } from '../fleet/planner/plan.js';
+import { MOST_PS } from '../fleet/planner/question.js';
+import { DEFAULT_RATES, type PlannerRates, ratesWith } from '../fleet/planner/rates.js';
 import {
   DEFAULT_CODE,
   duration,
@@ -37,7 +37,7 @@ interface PlanFlags {
   checkpoints: boolean;
   priceCore: number;
   priceGib: number;
-  rates?: Rates;
+  rates?: PlannerRates;
   processors?: number;
   measure: boolean;
   json: boolean;
@@ -46,14 +46,14 @@ interface PlanFlags {
 const HOUR = 3600;
 const DAY = 24 * HOUR;
 
-/** 1e9, 250000000, 1,000 is not one. */
+/** A whole number: 1e9 and 250000000 are, 1,000 is not. */
 function rowsOf(text: string): number {
   const rows = positive('--rows')(text);
   if (Number.isSafeInteger(rows)) return rows;
   throw new KintsugiError('BAD_ARGUMENT', `--rows must be a whole number like 1e9, not "${text}"`);
 }
 
-function ratesOf(file: string): Rates {
+function ratesOf(file: string): PlannerRates {
   let given: unknown;
   try {
     given = JSON.parse(readFileSync(file, 'utf8'));
@@ -70,7 +70,7 @@ const share = (value: number): string => `${(value * 100).toFixed(value < 0.1 ? 
 const seconds = (value: number): string =>
   value < 120 ? `${value.toFixed(1)} s` : `${(value / 60).toFixed(1)} min`;
 
-function alternativeRow(one: Candidate, { chosen, cheapest }: Plan): string[] {
+function alternativeRow(one: CandidateSize, { chosen, cheapest }: JobPlan): string[] {
   const marks = [...(one === cheapest ? ['cheapest'] : []), ...(one === chosen ? ['asked'] : [])];
   return [
     one.code,
@@ -86,8 +86,8 @@ function alternativeRow(one: Candidate, { chosen, cheapest }: Plan): string[] {
   ];
 }
 
-/** For a person. */
-export function planText(made: Plan): string {
+/** Text for people; programs use --json. */
+export function planText(made: JobPlan): string {
   const { question, chosen, alternatives, protections, checkpoints } = made;
   const { memory, load, throughput: reached, recovery, groups } = chosen;
   const { index, parity, stamps } = memory;
@@ -143,8 +143,8 @@ export function planText(made: Plan): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** For a person, and in the form of a file for --rates. */
-function ratesText(rates: Rates): string {
+/** Text for people, with the JSON that a file for --rates holds. */
+function ratesText(rates: PlannerRates): string {
   return `measured on this machine, the rest as usual; for --rates:\n${JSON.stringify(rates)}\n\n`;
 }
 
@@ -177,11 +177,11 @@ async function runPlan(flags: PlanFlags): Promise<void> {
     ...(groups !== undefined && { groups }),
     ...(processors !== undefined && { processors }),
   };
-  let made = plan(question);
+  let made = planJob(question);
   if (measure) {
     const tell = (text: string) => void process.stderr.write(`${text}\n`);
     const measured = { ...question.rates, ...(await measureRates(tell)) };
-    made = plan({ ...question, rates: measured });
+    made = planJob({ ...question, rates: measured });
     if (!json) process.stdout.write(ratesText(measured));
   }
   process.stdout.write(json ? `${JSON.stringify(made)}\n` : planText(made));
@@ -192,21 +192,21 @@ export function registerPlan(program: Command): void {
     .command('plan')
     .description('Say what a job would need: PS, memory, network, recovery, durability and what it costs.');
   withSchedule(command)
-    .requiredOption('--rows <n>', 'rows that the table will have, for example 1e9', rowsOf)
+    .requiredOption('--rows <n>', 'rows of the table, for example 1e9', rowsOf)
     .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
     .option('--optimizer <name>', `of the embedding: ${OPTIMIZER_KINDS.join(', ')}`, 'adagrad')
-    .option('--code <k+r>', 'data and parity shards of a group; "none" for no redundancy', DEFAULT_CODE)
+    .option('--code <k+r>', 'data and parity shards of a group, or "none"', DEFAULT_CODE)
     .option('--workers <n>', 'workers', integer('--workers', 1, 1_000_000), 1)
     .option('--batch <n>', 'distinct keys of a step', integer('--batch', 1, 100_000_000), 2048)
     .addOption(
-      new Option('--step <time>', 'time that a worker needs for a step when it waits for nothing')
+      new Option('--step <time>', 'time of a step when a worker waits for nothing')
         .argParser(duration('--step'))
         .default(100, '100ms'),
     )
-    .option('--ps <n>', 'so many PS (default: the fewest that hold)', integer('--ps', 1, MOST_PS))
+    .option('--ps <n>', 'PS (default: the fewest that hold)', integer('--ps', 1, MOST_PS))
     .option(
       '--groups <n>',
-      'groups of the code (default: as "kintsugi scheduler" chooses)',
+      'groups of the job (default: as "kintsugi scheduler")',
       integer('--groups', 1, MAX_GROUPS),
     )
     .addOption(
@@ -215,26 +215,22 @@ export function registerPlan(program: Command): void {
         .default(2 ** 34, '16GiB'),
     )
     .addOption(
-      new Option('--network <size>', 'bytes per second of a machine, in each direction')
+      new Option('--network <size>', 'bytes per second of a machine, each way')
         .argParser(size('--network'))
         .default(1.25e9, '1192MiB'),
     )
     .option('--mtbf <days>', 'days between failures of one machine', positive('--mtbf'), 30)
     .option('--durability <years>', 'years until data may be lost', positive('--durability'), 10)
-    .option('--no-checkpoints', 'no checkpoints are made: no memory for their stamps')
-    .option('--price-core <n>', 'price of a processor for an hour', positive('--price-core'), 0.03)
-    .option('--price-gib <n>', 'price of a GiB of memory for an hour', positive('--price-gib'), 0.004)
-    .option('--rates <file.json>', 'rates that you measured (default: see docs/planning.md)', ratesOf)
+    .option('--no-checkpoints', 'the job makes no checkpoints')
+    .option('--price-core <n>', 'price of a processor per hour', positive('--price-core'), 0.03)
+    .option('--price-gib <n>', 'price of a GiB of memory per hour', positive('--price-gib'), 0.004)
+    .option('--rates <file.json>', 'measured rates (default: those of docs/planning.md)', ratesOf)
     .option(
       '--processors <n>',
-      'processors that all processes share (default: each has a machine)',
+      'processors that all processes share (default: a machine for each)',
       positive('--processors'),
     )
-    .option(
-      '--measure',
-      'measure the rates of requests and of a lost PS on this machine first: takes a minute',
-      false,
-    )
+    .option('--measure', 'measure the rates on this machine first, for a minute', false)
     .option('--json', 'print the plan as JSON', false)
     .action(runPlan);
 }

@@ -1,9 +1,9 @@
-/** `kintsugi ps --processes N`: what each of the N processes is told, and how they end together. */
+/** `kintsugi ps --processes N`: the arguments of each process, and how they end together. */
 import { availableParallelism, hostname } from 'node:os';
-import { KintsugiError } from '../errors.js';
-import { Supervisor } from '../local/supervisor.js';
-import { formatAddress, parseAddress } from '../runtime/address.js';
-import { textOf } from '../runtime/log.js';
+import { KintsugiError } from '../common/errors.js';
+import { Supervisor } from '../fleet/local/supervisor.js';
+import { formatAddress, parseAddress } from '../net/address.js';
+import { textOf } from '../net/log.js';
 import { RunFailure } from './failure.js';
 import { loggerOf, type SharedFlags } from './flags.js';
 import { followLauncher, stopSignal } from './lifetime.js';
@@ -17,13 +17,13 @@ export interface ProcessesFlags extends SharedFlags {
   memory: number;
 }
 
-/** What was given to `kintsugi ps`, without the number of processes. */
+/** The arguments of `kintsugi ps`, without the number of processes. */
 function given(argv: readonly string[]): string[] {
   const args = argv.slice(argv.indexOf('ps') + 1);
   return args.filter((arg, i) => !/^--processes(=|$)/.test(arg) && args[i - 1] !== '--processes');
 }
 
-/** The same host, and the i-th port from there on; 0 stays 0. @throws BAD_ARGUMENT */
+/** The same host with the port i higher; port 0 stays 0. @throws BAD_ARGUMENT */
 function nthAddress(flag: string, address: string, i: number): string {
   const { host, port } = parseAddress(address);
   if (port === 0) return address;
@@ -31,7 +31,7 @@ function nthAddress(flag: string, address: string, i: number): string {
   throw new KintsugiError('BAD_ARGUMENT', `${flag} ${address} leaves no port for process ${i}`);
 }
 
-/** Name and arguments of each process. The last of two equal flags holds. @throws BAD_ARGUMENT */
+/** Name and arguments of each process. The last of two equal flags counts. @throws BAD_ARGUMENT */
 export function processesOf(
   flags: ProcessesFlags,
   argv: readonly string[],
@@ -39,7 +39,7 @@ export function processesOf(
   const count = flags.processes === 0 ? availableParallelism() : flags.processes;
   const base = flags.name ?? `${hostname()}-${process.pid}`;
   const args = ['ps', ...given(argv), '--host-label', flags.hostLabel ?? hostname()];
-  // The flag is for all of them together: they share a machine.
+  // --memory is for all processes together, because they share a machine.
   if (flags.memory > 0) args.push('--memory', String(Math.max(1, Math.floor(flags.memory / count))));
   return Array.from({ length: count }, (_, i) => {
     const own = ['--name', `${base}-${i}`, '--listen', nthAddress('--listen', flags.listen, i)];
@@ -49,18 +49,32 @@ export function processesOf(
   });
 }
 
-/** Until all have left the job, or a signal comes. @throws what one was refused for at its start */
-export async function runProcesses(flags: ProcessesFlags): Promise<void> {
+/** Runs until all have left the job or a signal comes. @throws the reason why one was refused at its start */
+export const runProcesses = (flags: ProcessesFlags): Promise<void> =>
+  supervise(flags, flags.name ?? `${hostname()}-${process.pid}`, processesOf(flags, process.argv));
+
+/**
+ * Runs until all have ended or a signal comes.
+ * @param name of the supervisor, in its log records
+ * @throws the reason why one was refused; the death of one that has crashed `maxCrashes` times in a row
+ */
+export async function supervise(
+  flags: SharedFlags,
+  name: string,
+  processes: readonly { name: string; args: string[] }[],
+  maxCrashes?: number,
+): Promise<void> {
   followLauncher();
   const stopped = stopSignal();
-  const log = loggerOf(flags, { role: 'supervisor', name: flags.name ?? `${hostname()}-${process.pid}` });
+  const log = loggerOf(flags, { role: 'supervisor', name });
   const text = flags.logFormat === 'text' || (flags.logFormat === undefined && process.stderr.isTTY);
   const supervisor = new Supervisor({
-    processes: processesOf(flags, process.argv),
-    // The processes of `kintsugi local` speak without TLS; these as they were told.
+    processes,
+    maxCrashes,
+    // The processes of `kintsugi local` speak without TLS. These speak TLS when the environment says so.
     env: { KINTSUGI_TLS_CA: process.env.KINTSUGI_TLS_CA ?? '' },
     onEvent: (_, line) => process.stderr.write(text ? textOf(JSON.parse(line)) : `${line}\n`),
-    onLine: (line, name) => log.warn('process.said', { process: name, line }),
+    onLine: (line, who) => log.warn('process.said', { process: who, line }),
     log,
   });
   try {
@@ -69,7 +83,7 @@ export async function runProcesses(flags: ProcessesFlags): Promise<void> {
       throw error instanceof KintsugiError ? new RunFailure(error.code, error.message) : error;
     });
   } catch (error) {
-    // What the others hold is not given up with the one that was refused.
+    // The other processes hold shards, so they drain even though one was refused.
     await supervisor.stop('SIGTERM').catch(() => {});
     throw error;
   }

@@ -1,12 +1,14 @@
 /** The program of the command line: every command with its flags. Importing it runs nothing. */
-import { Command } from 'commander';
-import { VERSION } from '../package-root.js';
+import { Command, type HelpConfiguration } from 'commander';
+import { VERSION } from '../common/package-root.js';
+import { addExamples } from './examples.js';
+import { flagText, OWN_FLAGS } from './flags.js';
 
 type Register = (program: Command) => void;
 
 /**
- * Every command, in the order of the help. Its file is loaded when it is asked for, so that a process of a
- * role starts with what this role needs, in half of the time.
+ * Every command, in the order of the help. The file of a command is loaded when the command is asked for, so
+ * that a role loads only what it needs and starts in half of the time.
  */
 const COMMANDS: Readonly<Record<string, () => Promise<Register>>> = {
   scheduler: async () => (await import('./scheduler.js')).registerScheduler,
@@ -14,6 +16,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Register>>> = {
   replica: async () => (await import('./replica.js')).registerReplica,
   gateway: async () => (await import('./gateway.js')).registerGateway,
   worker: async () => (await import('./worker.js')).registerWorker,
+  supervise: async () => (await import('./supervise.js')).registerSupervise,
   local: async () => (await import('./local.js')).registerLocal,
   status: async () => (await import('./status.js')).registerStatus,
   dashboard: async () => (await import('./dashboard.js')).registerDashboard,
@@ -37,7 +40,19 @@ const COMMANDS: Readonly<Record<string, () => Promise<Register>>> = {
   bench: async () => (await import('./bench.js')).registerBench,
 };
 
-/** @param asked the one command to load, if there is such a one; all of them otherwise */
+const HELP: HelpConfiguration = {
+  /** Flags of one command stand before those that it shares with others. */
+  groupItems(_, visible, headingOf) {
+    const own = visible.filter((item) => headingOf(item) === OWN_FLAGS);
+    const groups = new Map<string, typeof visible>(own.length > 0 ? [[OWN_FLAGS, own]] : []);
+    for (const item of visible.filter((each) => !own.includes(each)))
+      groups.set(headingOf(item), [...(groups.get(headingOf(item)) ?? []), item]);
+    return groups;
+  },
+  optionDescription: flagText,
+};
+
+/** @param asked the one command to load; all of them when no command has this name */
 export async function createProgram(asked = ''): Promise<Command> {
   const program = new Command('kintsugi')
     .description('A parameter server for embedding tables that loses machines without losing training.')
@@ -45,11 +60,13 @@ export async function createProgram(asked = ''): Promise<Command> {
     .exitOverride()
     .configureOutput({ writeErr: () => {} })
     .showHelpAfterError(false)
+    .configureHelp(HELP)
     .addHelpText(
       'after',
       '\nEvery flag is listed by "kintsugi COMMAND --help". Errors end in one line with a code, exit 2.',
     );
   const loads = Object.hasOwn(COMMANDS, asked) ? [COMMANDS[asked]!] : Object.values(COMMANDS);
   for (const register of await Promise.all(loads.map((load) => load()))) register(program);
+  addExamples(program);
   return program;
 }

@@ -1,14 +1,14 @@
 /** `kintsugi ps`: a node that holds shards. */
 import { hostname } from 'node:os';
 import { type Command, Option } from 'commander';
+import { KintsugiError } from '../common/errors.js';
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
-import { KintsugiError } from '../errors.js';
-import { RESTART_EXIT } from '../runtime/departure.js';
-import type { Logger } from '../runtime/log.js';
-import { machineId } from '../runtime/machine.js';
-import { type RunningPs, startPs } from '../runtime/ps.js';
-import { rehearse } from '../runtime/rehearsal.js';
-import { tuneV8 } from '../runtime/v8.js';
+import type { Logger } from '../net/log.js';
+import { machineId } from '../net/machine.js';
+import { RESTART_EXIT } from '../roles/ps/departure.js';
+import { type RunningPs, startPs } from '../roles/ps/ps.js';
+import { rehearse } from '../roles/ps/rehearsal.js';
+import { tuneV8 } from '../roles/v8.js';
 import { RunFailure } from './failure.js';
 import {
   duration,
@@ -30,7 +30,7 @@ import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
 import { runProcesses } from './processes.js';
 
-interface Flags extends SharedFlags {
+interface PsFlags extends SharedFlags {
   scheduler: string;
   connectTimeout: number;
   listen: string;
@@ -49,7 +49,8 @@ interface Flags extends SharedFlags {
 }
 
 /**
- * Nothing is lost when it fails: the job recovers what this node held, but its redundancy is spent meanwhile.
+ * Hands all shards over to other nodes. When that fails, nothing is lost: the job recovers what this node
+ * held, but has less redundancy meanwhile.
  */
 async function leave(ps: RunningPs, timeoutMs: number, log: Logger): Promise<void> {
   log.info('ps.draining', { timeoutMs });
@@ -59,7 +60,7 @@ async function leave(ps: RunningPs, timeoutMs: number, log: Logger): Promise<voi
   log.info('ps.drained');
 }
 
-async function run({ processes, ...flags }: Flags): Promise<void> {
+async function run({ processes, ...flags }: PsFlags): Promise<void> {
   if (processes !== undefined) return runProcesses({ ...flags, processes });
   followLauncher();
   tuneV8();
@@ -89,16 +90,17 @@ async function run({ processes, ...flags }: Flags): Promise<void> {
       requireRedundancy: flags.requireRedundancy,
     },
     connectTimeoutMs: flags.connectTimeout,
+    pulses: true,
     log,
     onStale: end,
     onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),
   });
   const ps = await Promise.race([starting, stopped]);
-  // It has not joined, so it holds nothing. Its process ends, whatever still dials.
+  // This PS has not joined, so it holds nothing. Its process ends even while a connection is being made.
   if (typeof ps === 'string') return log.info('ps.stopped');
   try {
     const cause = await Promise.race([stopped, ended, ps.left]);
-    // SIGINT is a person who wants it to end now; SIGTERM is a machine that goes away in an orderly manner.
+    // SIGINT comes from a person who wants an end now, SIGTERM from a machine that goes away in order.
     if (cause === 'SIGTERM' && flags.drainTimeout > 0)
       await Promise.race([leave(ps, flags.drainTimeout, log), ended]);
     else if (typeof cause === 'object' && cause.restart) process.exitCode = RESTART_EXIT;
@@ -116,48 +118,46 @@ export function registerPs(program: Command): void {
     .option('--advertise <host[:port]>', 'address that others dial (default: the one it listens on)')
     .option(
       '--host-label <label>',
-      'failure domain, also ZONE/HOST: shards of a group go to different ones, and to different zones ' +
-        'first (default: the host name)',
+      'failure domain, HOST or ZONE/HOST, which a group spreads over (default: the host name)',
     )
     .option(
       '--name <name>',
-      'name of the node; a new process with the name replaces the old (default: host name and process id)',
+      'name of the node; a new process replaces the old one (default: host name and process id)',
     )
     .option(
       '--processes <n>',
-      'run n PS of one host label, started again when they crash; 0 = one per core; --name and a port ' +
-        'other than 0 are counted up; --memory is for all together',
+      'run n PS and start them again when they crash; 0 = one per core; --name and the port count up, ' +
+        '--memory is for all together',
       integer('--processes', 0, 1024),
     )
-    .option('--standby', 'join without shards, to take over when a node is lost', false)
+    .option('--standby', 'join without shards, to take over from a lost node', false)
     .addOption(
-      new Option('--memory <size>', 'limit for tables and parity; 0 = none')
+      new Option('--memory <size>', 'limit for tables and parity')
         .argParser(size('--memory'))
         .default(0, '0, no limit'),
     )
     .option(
       '--recovery-rate <size>',
-      'bytes per second that a shard recovers at in the background; 0 = as fast as leaves room for requests',
+      'bytes per second at which a shard recovers; 0 = what requests leave',
       size('--recovery-rate'),
       0,
     )
     .option(
       '--move-rate <size>',
-      'bytes per second that planned moves bring to this node; 0 = as fast as leaves room for requests',
+      'bytes per second that moves bring to this node; 0 = what requests leave',
       size('--move-rate'),
       0,
     )
     .addOption(
       new Option(
         '--drain-timeout <time>',
-        'at SIGTERM, hand everything over to other nodes in this time, and give up when nothing comes ' +
-          'further for so long; 0s = end at once, as at SIGINT',
+        'at SIGTERM, hand everything over in this time; without progress for so long, end; 0s = end at once',
       )
         .argParser(duration('--drain-timeout'))
         .default(30_000, '30s'),
     )
-    .option('--metrics-per-shard', '/metrics tells requests and bytes of each data shard, too', false)
-    .option('--require-redundancy', 'refuse pushes while a group has no parity at all', false);
+    .option('--metrics-per-shard', '/metrics tells of each data shard, too', false)
+    .option('--require-redundancy', 'pushes wait while their group has no parity at all', false);
   withLimits(command, DEFAULT_POLICY, ['recoveryRate', 'moveRate']);
   withLogFormat(withMetricsToken(withNodeToken(withCertificate(command)))).action(run);
 }

@@ -1,10 +1,10 @@
 /** `kintsugi replica`: follows shards of a running job and answers pulls. */
 import { hostname } from 'node:os';
 import { type Command, Option } from 'commander';
+import { KintsugiError } from '../common/errors.js';
 import { DEFAULT_REPLICA_POLICY, type ReplicaPolicy } from '../core/replica/replica.js';
-import { KintsugiError } from '../errors.js';
-import { startReplica } from '../runtime/replica.js';
-import { tuneV8 } from '../runtime/v8.js';
+import { startReplica } from '../roles/replica/replica.js';
+import { tuneV8 } from '../roles/v8.js';
 import {
   duration,
   loggerOf,
@@ -21,7 +21,7 @@ import {
 import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
 
-interface Flags extends SharedFlags {
+interface ReplicaFlags extends SharedFlags {
   scheduler: string;
   connectTimeout: number;
   listen: string;
@@ -34,7 +34,7 @@ interface Flags extends SharedFlags {
   limit: Partial<ReplicaPolicy>;
 }
 
-/** "2/3" */
+/** Parses "2/3". */
 function shareOf(text: string): [part: number, of: number] {
   const match = /^(\d{1,6})\/(\d{1,6})$/.exec(text);
   const [part, of] = [Number(match?.[1]), Number(match?.[2])];
@@ -48,7 +48,7 @@ function tablesOf(text: string): string[] {
   throw new KintsugiError('BAD_ARGUMENT', `--tables must be names with commas between, not "${text}"`);
 }
 
-async function run(flags: Flags): Promise<void> {
+async function run(flags: ReplicaFlags): Promise<void> {
   followLauncher();
   tuneV8();
   const stopped = stopSignal();
@@ -90,7 +90,7 @@ export function registerReplica(program: Command): void {
   )
     .option('--listen <host:port>', 'address to listen on; port 0 takes a free one', '127.0.0.1:0')
     .option('--advertise <host[:port]>', 'address that others dial (default: the one it listens on)')
-    .option('--name <name>', 'its name in log records and metrics (default: host name and process id)')
+    .option('--name <name>', 'name in logs and metrics (default: host name and process id)')
     .addOption(
       new Option('--share <i/n>', 'hold every n-th shard, from the i-th on')
         .argParser(shareOf)
@@ -98,14 +98,13 @@ export function registerReplica(program: Command): void {
     )
     .option('--tables <name,...>', 'serve these tables (default: all)', tablesOf)
     .addOption(
-      new Option('--max-lag <time>', 'refuse a pull (STALE_REPLICA) when its rows are older; 0s = any age')
+      new Option('--max-lag <time>', 'refuse pulls of older rows (STALE_REPLICA); 0s = any age')
         .argParser(duration('--max-lag'))
         .default(1000, '1s'),
     )
     .option(
       '--pull-token-file <file>',
-      "file with the bearer token of POST /pull, not the job's (default: KINTSUGI_PULL_TOKEN, else " +
-        'loopback only)',
+      'file with the bearer token of POST /pull (default: $KINTSUGI_PULL_TOKEN, else loopback only)',
     );
   withLimits(command, DEFAULT_REPLICA_POLICY);
   withLogFormat(withMetricsToken(withCertificate(command))).action(run);

@@ -1,13 +1,13 @@
-/** `kintsugi restart`: PS one after the other, with complete redundancy all the time. */
+/** `kintsugi restart`: restarts PS one after the other, with complete redundancy all the time. */
 import { type Command, Option } from 'commander';
-import { KintsugiError } from '../errors.js';
-import { bytesText, timeText } from '../local/text.js';
-import { type RestartedNode, restart } from '../tools/restart.js';
+import { KintsugiError } from '../common/errors.js';
+import { bytesText, timeText } from '../fleet/local/text.js';
+import { type RestartedNode, restart } from '../library/tools/restart.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { RunFailure } from './failure.js';
 import { duration, withScheduler } from './flags.js';
 
-interface Flags extends ConnectFlags {
+interface RestartFlags extends ConnectFlags {
   rolling: boolean;
   timeout: number;
   json: boolean;
@@ -19,7 +19,7 @@ function line({ name, back, shardsMoved, bytesMoved, drainMs, awayMs }: Restarte
   return `${name}: ${moved}, back${as} after ${timeText(awayMs)}`;
 }
 
-async function run(nodes: string[], flags: Flags): Promise<void> {
+async function run(nodes: string[], flags: RestartFlags): Promise<void> {
   if (flags.rolling === nodes.length > 0)
     throw new KintsugiError('BAD_ARGUMENT', 'restart needs names of PS, or --rolling for all');
   const onRestarted = (node: RestartedNode) => {
@@ -43,12 +43,9 @@ export function registerRestart(program: Command): void {
       )
       .argument('[nodes...]', 'names or ids, see "kintsugi status"'),
   )
-    .option('--rolling', 'all of them', false)
+    .option('--rolling', 'restart all', false)
     .addOption(
-      new Option(
-        '--timeout <time>',
-        'for each step: to empty a PS, which sets the pace of the moves, and until it is back',
-      )
+      new Option('--timeout <time>', 'for each step: to empty a PS, and until it is back')
         .argParser(duration('--timeout'))
         .default(60_000, '60s'),
     )

@@ -1,23 +1,24 @@
-/** `kintsugi restore`: lost shards of a running job from a checkpoint. */
+/** `kintsugi restore`: loads lost shards of a running job from a checkpoint. */
 import type { Command } from 'commander';
-import type { RestoredLost } from '../client/client.js';
-import { KintsugiError } from '../errors.js';
-import { countText, timeText } from '../local/text.js';
+import { KintsugiError } from '../common/errors.js';
+import { countText, timeText } from '../fleet/local/text.js';
+import type { RestoredLost } from '../library/client/client.js';
 import { asFailure, placeAndNumber } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';
+import { hint } from './hints.js';
 
-interface Flags extends ConnectFlags {
+interface RestoreFlags extends ConnectFlags {
   onlyLost: boolean;
   json: boolean;
 }
 
-async function run(text: string, flags: Flags): Promise<void> {
-  if (!flags.onlyLost)
-    throw new KintsugiError(
-      'BAD_ARGUMENT',
-      'restore needs --only-lost; a whole job begins with a checkpoint: kintsugi scheduler --restore',
-    );
+async function run(text: string, flags: RestoreFlags): Promise<void> {
+  if (!flags.onlyLost) {
+    const command = hint(['restore', text, '--only-lost'], flags);
+    const whole = `a whole job begins with a checkpoint: kintsugi scheduler --restore ${text}`;
+    throw new KintsugiError('BAD_ARGUMENT', `restore needs --only-lost: ${command}; ${whole}`);
+  }
   const { url, number } = placeAndNumber(text);
   const restored = await withClient(flags, (client) =>
     client
@@ -45,7 +46,7 @@ export function registerRestore(program: Command): void {
       )
       .argument('<place[@number]>', 'directory or s3://bucket/prefix, and the number (default: the newest)'),
   )
-    .option('--only-lost', 'of a running job only what is beyond repair; needed', false)
+    .option('--only-lost', 'only what is beyond repair; needed', false)
     .option('--json', 'print the result as JSON', false)
     .action(run);
 }

@@ -1,10 +1,9 @@
 /**
- * The command line. Commands are thin: flags in, one call, output. Whatever goes wrong ends here, in one line
- * with a code: `kintsugi: CODE: message`, exit 2 for everything that has a code of its own and exit 1 for a
- * bug.
+ * The command line. Commands are thin: flags in, one call, output. Every error ends here in one line,
+ * `kintsugi: CODE: message`. Exit 2 means bad input or a refusal, exit 1 a failed run or a bug.
  */
 import { CommanderError } from 'commander';
-import { describe, KintsugiError } from '../errors.js';
+import { describe, KintsugiError } from '../common/errors.js';
 import { RunFailure } from './failure.js';
 import { createProgram } from './program.js';
 
@@ -24,8 +23,8 @@ function fail(error: unknown): void {
 }
 
 /**
- * Whoever closes standard output has read what it wanted, as `head` has: the command ends, without a word and
- * as well as it went until then. Output that is lost for another reason is an error.
+ * A reader that closes standard output, as `head` does, has read what it wanted: the command ends without a
+ * word, and keeps its exit code. Output that is lost for another reason is an error.
  */
 function endOutput(error: NodeJS.ErrnoException): void {
   if (error.code !== 'EPIPE' && process.exitCode === undefined)
@@ -34,14 +33,14 @@ function endOutput(error: NodeJS.ErrnoException): void {
 }
 
 process.stdout.on('error', (error) => {
-  // The command sees to it.
+  // The command has a handler of its own.
   if (process.stdout.listenerCount('error') === 1) endOutput(error);
 });
 
 /** A thing left open (a socket that redials, a model's threads) must not keep a finished command alive. */
 function leave(): void {
   process.stdout.write('', () => {
-    // Of what was written last, the stream knows before it tells.
+    // `errored` is set before 'error' is emitted, so look here.
     const { errored } = process.stdout;
     if (errored && process.stdout.listenerCount('error') === 1) endOutput(errored);
     else process.stderr.write('', () => process.exit());
@@ -49,7 +48,7 @@ function leave(): void {
 }
 
 process.on('uncaughtException', (error) => {
-  // What breaks while the process ends adds nothing to the reason that was given.
+  // An error while the process ends must not hide the first one.
   if (process.exitCode === undefined) fail(error);
   leave();
 });

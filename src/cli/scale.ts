@@ -1,13 +1,14 @@
-/** `kintsugi scale`, `drain` and `rebalance`: change what serves while training goes on. */
+/** `kintsugi scale`, `drain` and `rebalance` change which PS serve, while training goes on. */
 import { type Command, Option } from 'commander';
-import type { Client } from '../client/client.js';
-import { KintsugiError } from '../errors.js';
-import { bytesText, table } from '../local/text.js';
+import { KintsugiError } from '../common/errors.js';
+import { bytesText, table } from '../fleet/local/text.js';
+import type { Client } from '../library/client/client.js';
+import { drain, plannedMoves, rebalance, scale, statusIn, targetOf } from '../library/tools/scaling.js';
 import type { ChangeStatus, JobStatus } from '../protocol/messages.js';
-import { drain, plannedMoves, rebalance, scale, statusIn, targetOf } from '../tools/scaling.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { RunFailure } from './failure.js';
 import { duration, integer, withScheduler } from './flags.js';
+import { hint } from './hints.js';
 
 interface ChangeFlags extends ConnectFlags {
   timeout: number;
@@ -34,7 +35,7 @@ export function progressLine(change: ChangeStatus): string | undefined {
   return `${shardsMoved} of ${all} shards moved (${bytesText(bytesMoved)}), ${shardsMoving} moving`;
 }
 
-/** Runs a change to its end, with a line per step; what was taken back ends with exit 1. */
+/** Runs a change to its end, with a line per step. A change that was taken back ends with exit 1. */
 async function follow(
   flags: ChangeFlags,
   work: (
@@ -82,9 +83,9 @@ async function runScale(flags: ScaleFlags): Promise<void> {
       const to = Math.max(0, ps ?? before + (add ?? 0) - (remove ?? 0));
       const missing = to - status.scaling.serving;
       if (!flags.json && missing > 0) {
+        const command = hint(['ps'], flags);
         process.stdout.write(
-          `${status.scaling.serving} PS serve: start ${missing} more, each with: kintsugi ps --scheduler ` +
-            `${flags.scheduler}\n`,
+          `${status.scaling.serving} PS serve: start ${missing} more, each with: ${command}\n`,
         );
       }
       return scale(client, to, { timeoutMs: timeout, onProgress });
@@ -130,8 +131,7 @@ function withTimeout(command: Command): Command {
     .addOption(
       new Option(
         '--timeout <time>',
-        'do it in this time, which sets the pace of the moves; without progress for so long it is taken ' +
-          'back; 0s = no hurry and never',
+        'do it in this time; without progress for so long, take it back; 0s = no hurry and never',
       )
         .argParser(duration('--timeout'))
         .default(60_000, '60s'),
@@ -147,10 +147,10 @@ export function registerScale(program: Command): void {
         'Change the number of PS of a running job: waits until new ones have joined and hold their share.',
       ),
   )
-    .option('--ps <n>', 'so many PS are to serve', integer('--ps', 1, MOST_PS))
-    .option('--add <n>', 'so many more', integer('--add', 1, MOST_PS))
-    .option('--remove <n>', 'so many fewer: the newest are emptied and end', integer('--remove', 1, MOST_PS))
-    .option('--remove-node <node>', 'this one less, by name or id: the same as "kintsugi drain"')
+    .option('--ps <n>', 'let so many PS serve', integer('--ps', 1, MOST_PS))
+    .option('--add <n>', 'add so many', integer('--add', 1, MOST_PS))
+    .option('--remove <n>', 'empty and end so many, the newest', integer('--remove', 1, MOST_PS))
+    .option('--remove-node <node>', 'empty and end this one: "kintsugi drain"')
     .action(runScale);
   withTimeout(
     program
@@ -163,6 +163,6 @@ export function registerScale(program: Command): void {
       .command('rebalance')
       .description('Even out what the PS of a running job hold, by bytes and by load.'),
   )
-    .option('--dry-run', 'only show what would move', false)
+    .option('--dry-run', 'show what would move', false)
     .action(runRebalance);
 }

@@ -1,14 +1,14 @@
 /** `kintsugi scheduler`: the role that makes the map of a job. */
 import { randomUUID } from 'node:crypto';
 import { type Command, Option } from 'commander';
+import { KintsugiError } from '../common/errors.js';
+import { parseCode, poolsFor } from '../core/placement/job.js';
 import { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../core/scheduler/scheduler.js';
-import { KintsugiError } from '../errors.js';
-import { parseCode, poolsFor } from '../runtime/job.js';
-import { startScheduler } from '../runtime/scheduler.js';
-import { tuneV8 } from '../runtime/v8.js';
-import { openDirectoryStore } from '../storage/directory.js';
-import { DEFAULT_LEASE_MS, openEtcdStore } from '../storage/etcd/store.js';
-import { MemoryStore, type StateStore } from '../storage/index.js';
+import { startScheduler } from '../roles/scheduler/scheduler.js';
+import { tuneV8 } from '../roles/v8.js';
+import { openDirectoryStore } from '../stores/decisions/directory.js';
+import { DEFAULT_LEASE_MS, openEtcdStore } from '../stores/decisions/etcd/store.js';
+import { MemoryStore, type StateStore } from '../stores/decisions/index.js';
 import {
   type CheckpointFlags,
   checkPlace,
@@ -39,7 +39,7 @@ import {
 import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
 
-interface Flags extends SharedFlags, CheckpointFlags {
+interface SchedulerFlags extends SharedFlags, CheckpointFlags {
   listen: string;
   ps?: number;
   code: string;
@@ -63,8 +63,8 @@ function leaseTime(text: string): number {
   return ms;
 }
 
-/** Where the job is kept. */
-function storeOf(flags: Flags): StateStore {
+/** The store that keeps the job. */
+function storeOf(flags: SchedulerFlags): StateStore {
   const url = flags.store ?? (process.env.KINTSUGI_STORE || undefined);
   const { storeCa: caFile, storeCert: certFile, storeKey: keyFile, storeLease: leaseMs } = flags;
   if (url === undefined) {
@@ -77,7 +77,7 @@ function storeOf(flags: Flags): StateStore {
   return openEtcdStore(url, { caFile, certFile, keyFile, leaseMs });
 }
 
-async function run(flags: Flags): Promise<void> {
+async function run(flags: SchedulerFlags): Promise<void> {
   followLauncher();
   tuneV8();
   const stopped = stopSignal();
@@ -111,9 +111,9 @@ async function run(flags: Flags): Promise<void> {
     onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),
   });
   const scheduler = await Promise.race([starting, stopped]);
-  // It has decided nothing yet. Its process ends, whatever a place or a store still owes it.
+  // This scheduler has decided nothing yet. Its process ends without waiting for a place or a store.
   if (typeof scheduler === 'string') return log.info('scheduler.stopped');
-  // One that failed has closed itself, and its process ends whatever is still open.
+  // A scheduler that failed has closed itself, and its process ends whatever is still open.
   const signal = await Promise.race([stopped, failed]);
   if (signal === 'SIGTERM') await Promise.race([scheduler.finish(), failed]);
   await scheduler.close();
@@ -125,44 +125,33 @@ export function registerScheduler(program: Command): void {
     .command('scheduler')
     .description('Run the scheduler of a job: membership, placement, repair.')
     .option('--listen <host:port>', 'address to listen on', DEFAULT_SCHEDULER)
-    .option('--ps <n>', 'PS nodes to wait for before the job starts (default: k+r)', integer('--ps', 1, 4096))
-    .option('--code <k+r>', 'data and parity shards of a group; "none" for no redundancy', DEFAULT_CODE)
+    .option('--ps <n>', 'PS that the job waits for at its start (default: k+r)', integer('--ps', 1, 4096))
+    .option('--code <k+r>', 'data and parity shards of a group, or "none"', DEFAULT_CODE)
     .option(
       '--groups <n>',
-      'groups of the embedding pool, fixed for the job (default: as many as give a PS 4 to 16 data shards)',
+      'groups of the job, fixed for its life (default: so that a PS has 4 to 16 data shards)',
       integer('--groups', 1),
     )
-    .option(
-      '--no-balance-joining',
-      'a PS that joins the running job gets nothing until "kintsugi scale" or "kintsugi rebalance" asks ' +
-        'for it',
-    )
+    .option('--no-balance-joining', 'a PS that joins gets nothing until "scale" or "rebalance" asks for it')
     .option(
       '--dir <directory>',
-      'where the job is kept; a scheduler that finds one there resumes it, whatever the flags above say ' +
-        '(default: in memory, lost with the process)',
+      'keep the job here; one that is here is resumed, whatever the flags say (default: in memory)',
     );
   command
     .option(
       '--store <url>',
-      'etcd that keeps the job: etcd://[user:password@]host:2379,host2:2379/prefix, or etcds:// for TLS; ' +
-        'of several schedulers that use it one leads (default: KINTSUGI_STORE, else --dir)',
+      'keep the job in etcd: etcd://[user:password@]host:2379,host2:2379/prefix, or etcds:// for TLS; of ' +
+        'several schedulers there one leads (default: $KINTSUGI_STORE, else --dir)',
     )
-    .option(
-      '--store-ca <file>',
-      'authorities that certificates of etcd are verified with (default: public ones)',
-    )
-    .option('--store-cert <file>', 'certificate (PEM) with which this scheduler shows itself to etcd')
+    .option('--store-ca <file>', 'authorities that verify certificates of etcd (default: public ones)')
+    .option('--store-cert <file>', 'certificate (PEM) that etcd asks for')
     .option('--store-key <file>', 'private key (PEM) of --store-cert')
     .addOption(
-      new Option('--store-lease <time>', 'another scheduler leads so long after the leader has died')
+      new Option('--store-lease <time>', 'another scheduler leads so long after the leader died')
         .argParser(leaseTime)
         .default(DEFAULT_LEASE_MS, '3s'),
     )
-    .option(
-      '--advertise <host[:port]>',
-      'address at which others reach this scheduler (default: the one it listens on)',
-    );
+    .option('--advertise <host[:port]>', 'address that others dial (default: the one it listens on)');
   withRestore(withCheckpoint(command));
   withLimits(command, DEFAULT_SCHEDULER_POLICY);
   withLogFormat(withTls(withMetricsToken(withCertificate(withNodeToken(withToken(command)))))).action(run);

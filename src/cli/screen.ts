@@ -1,8 +1,9 @@
-/** What `kintsugi top` shows: a pure function of two looks at a job and of its newest events. */
-import { isAuditTable } from '../client/audit.js';
-import type { JobSnapshot } from '../client/observe.js';
-import { bytesText, countText, harmless, percentText, table, timeText } from '../local/text.js';
-import type { JobRates, OpRates, WorkerRates } from '../observe/rates.js';
+/** The screen of `kintsugi top`: a pure function of two looks at a job and of its newest events. */
+
+import { bytesText, countText, harmless, percentText, table, timeText } from '../fleet/local/text.js';
+import { isAuditTable } from '../library/client/audit.js';
+import type { JobSnapshot } from '../library/client/observe.js';
+import type { JobRates, OpRates, WorkerRates } from '../library/observe/rates.js';
 import type { JobEvent } from '../protocol/events.js';
 import type { NodeStatus } from '../protocol/messages.js';
 import { WORKER_PHASES } from '../protocol/telemetry.js';
@@ -10,7 +11,7 @@ import { eventLine } from './events.js';
 import { progressLine } from './scale.js';
 
 const rate = (value: number): string => (value > 0 && value < 10 ? value.toFixed(1) : countText(value));
-/** Most pulls take less than a millisecond. */
+/** Times below 10 ms have a digit more: most pulls take less than a millisecond. */
 function secondsText(seconds: number | undefined): string {
   if (seconds === undefined) return '-';
   return seconds < 0.01 ? `${(seconds * 1000).toFixed(1)} ms` : timeText(seconds * 1000);
@@ -18,7 +19,7 @@ function secondsText(seconds: number | undefined): string {
 const latency = ({ p50Seconds, p99Seconds }: OpRates): string =>
   `${secondsText(p50Seconds)} / ${secondsText(p99Seconds)}`;
 
-/** Lines, as wide as what they say. */
+/** Lines of any width. */
 export function screenOf(
   { status, nodes, missing, workers }: JobSnapshot,
   rates: JobRates,
@@ -88,7 +89,7 @@ function workerRow(worker: WorkerRates): string[] {
   ];
 }
 
-/** The lines on a terminal, over what was there before: nothing flickers, and nothing is left of it. */
+/** Draws the lines over the old ones without clearing the screen, so that nothing flickers. */
 export function inPlace(lines: readonly string[], columns: number, rows: number): string {
   const shown = lines.slice(0, Math.max(1, rows - 1));
   return `\x1b[H${shown.map((line) => `${line.slice(0, columns)}\x1b[K`).join('\n')}\x1b[J`;

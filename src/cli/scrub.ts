@@ -1,15 +1,15 @@
 /** `kintsugi scrub`: checks the parity equation on every block of a running job, without stopping it. */
 import type { Command } from 'commander';
-import { scrub } from '../tools/scrub.js';
+import { scrub } from '../library/tools/scrub.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';
 
-interface Flags extends ConnectFlags {
+interface ScrubFlags extends ConnectFlags {
   repair: boolean;
   json: boolean;
 }
 
-async function run(flags: Flags): Promise<void> {
+async function run(flags: ScrubFlags): Promise<void> {
   const report = await withClient(flags, (client) => scrub(client, { repair: flags.repair }));
   const { blocksExpected, blocksChecked, blocksUnprotected, mismatched, wrong, repaired } = report;
   if (flags.json) process.stdout.write(`${JSON.stringify(report)}\n`);

@@ -1,6 +1,6 @@
 /** `kintsugi status`: nodes, shards, redundancy and recoveries of a running job. */
-import type { Command } from 'commander';
-import { bytesText, harmless, percentText, table, timeText } from '../local/text.js';
+import { type Command, Option } from 'commander';
+import { bytesText, harmless, percentText, table, timeText } from '../fleet/local/text.js';
 import type {
   ChangeStatus,
   JobStatus,
@@ -10,13 +10,26 @@ import type {
   RestoreStatus,
 } from '../protocol/messages.js';
 import type { SavedCopy } from '../protocol/status.js';
-import { askStatus } from '../runtime/ask-status.js';
+import { askStatus } from '../roles/ask-status.js';
 import type { ConnectFlags } from './connected.js';
-import { clientTlsOf, tokenOf, withScheduler } from './flags.js';
+import { clientTlsOf, DEFAULT_SCHEDULER, tokenOf, withScheduler } from './flags.js';
+import { hint } from './hints.js';
 import { progressLine } from './scale.js';
+import { type SizedTables, sizedTables, TABLES_SHOWN, tableLines, tablesAsked } from './status-tables.js';
 
-interface Flags extends ConnectFlags {
+interface StatusFlags extends ConnectFlags {
+  tables: number;
   json: boolean;
+}
+
+/** Details of {@link renderStatus}. */
+export interface StatusShown {
+  /** Flags for commands that are named. Default: those of a job on this machine. */
+  flags?: ConnectFlags;
+  /** Tables that are shown at most. Default: 20. */
+  tables?: number;
+  /** Sizes of the tables, if there are more of them. */
+  sized?: SizedTables | undefined;
 }
 
 function stateOf(node: NodeStatus, leaving: ReadonlySet<string>): string {
@@ -37,7 +50,7 @@ function restoreLine({ url, number, onlyLost, atLeastOnce, shardsLeft, failure }
   return `loading ${lost}checkpoint ${number} of ${url}, ${shardsLeft} shards are left${again}${why}`;
 }
 
-/** What is saved where, how old it is, and why it is not newer. */
+/** A save plan: its place, the age of its newest checkpoint, and why there is no newer one. */
 function planLine({ name, url, everyMs, last, underWay, failure }: PlanStatus): string {
   const parts = [everyMs === 0 ? `to ${url} when asked for` : `to ${url} every ${timeText(everyMs)}`];
   if (last) {
@@ -55,8 +68,11 @@ function replicaRow({ address, share, tables, shards, complete, lagMs, behind }:
   return [address, part, tables?.join(',') ?? 'all', `${complete}`, `${shards}`, lag, `${behind}`];
 }
 
-/** For people; programs use --json. */
-export function renderStatus(status: JobStatus): string {
+const LOCAL: ConnectFlags = { scheduler: DEFAULT_SCHEDULER, connectTimeout: 0 };
+
+/** Text for people; programs use --json. */
+export function renderStatus(status: JobStatus, shown: StatusShown = {}): string {
+  const { flags = LOCAL, tables = TABLES_SHOWN, sized } = shown;
   const lines = [`job ${status.job}  map epoch ${status.epoch}  redundancy ${status.redundancy}`];
   for (const reason of status.reasons) lines.push(`  ${reason}`);
   for (const warning of status.warnings) lines.push(`  warning: ${warning}`);
@@ -71,19 +87,20 @@ export function renderStatus(status: JobStatus): string {
     node.host,
     node.address,
     stateOf(node, leaving),
+    node.overloaded ? `${node.life}, overloaded` : node.life,
     `${node.dataShards}`,
     `${node.parityShards}`,
-    `${node.rows}`,
-    bytesText(node.bytes),
+    // A scheduler that took the job over has not heard of this node yet.
+    ...(node.reported === false ? ['not known yet', '-'] : [`${node.rows}`, bytesText(node.bytes)]),
   ]);
   lines.push(
-    ...table(['node', 'host', 'address', 'state', 'data', 'parity', 'rows', 'memory'], nodes, 4),
+    ...table(['node', 'host', 'address', 'state', 'life', 'data', 'parity', 'rows', 'memory'], nodes, 5),
     '',
   );
   const pools = status.pools.map((pool) => [pool.name, pool.code, `${pool.groups}`, `${pool.shards}`]);
   lines.push(...table(['pool', 'code', 'groups', 'shards'], pools, 2), '');
-  const tables = status.tables.map((entry) => [entry.name, entry.pool, `${entry.dim}`, entry.optimizer]);
-  if (tables.length > 0) lines.push(...table(['table', 'pool', 'dim', 'optimizer'], tables, 4), '');
+  const listed = tableLines(status, tables, sized, flags);
+  if (listed.length > 0) lines.push(...listed, '');
   const replicas = (status.replicas ?? []).map(replicaRow);
   const heads = ['replica', 'share', 'tables', 'ready', 'shards', 'lag', 'batches behind'];
   if (replicas.length > 0) lines.push(...table(heads, replicas, 3), '');
@@ -96,30 +113,41 @@ export function renderStatus(status: JobStatus): string {
   }
   for (const { g, m, blocks, rows, checkpoint } of status.unrecoverable) {
     lines.push(`beyond repair: group ${g} shard ${m}, ${blocks} blocks, ${rows} rows`);
-    if (checkpoint) lines.push(`  ${copyLine(checkpoint)}`);
+    if (checkpoint) lines.push(`  ${copyLine(checkpoint, flags)}`);
   }
   return `${lines.join('\n').trimEnd()}\n`;
 }
 
-function copyLine({ url, number, rows, agoMs }: SavedCopy): string {
+function copyLine({ url, number, rows, agoMs }: SavedCopy, flags: ConnectFlags): string {
   const from = `checkpoint ${number} has ${rows} rows of it, ${timeText(agoMs)} old`;
-  return `${from}: kintsugi restore ${url}@${number} --only-lost`;
+  return `${from}: ${hint(['restore', `${url}@${number}`, '--only-lost'], flags)}`;
 }
 
-async function run(flags: Flags): Promise<void> {
+async function run(flags: StatusFlags): Promise<void> {
   const status = await askStatus({
     scheduler: flags.scheduler,
     token: tokenOf(flags),
     tls: clientTlsOf(flags),
     connectTimeoutMs: flags.connectTimeout,
   });
-  process.stdout.write(flags.json ? `${JSON.stringify(status, null, 2)}\n` : harmless(renderStatus(status)));
+  if (flags.json) {
+    process.stdout.write(`${JSON.stringify(status, null, 2)}\n`);
+    return;
+  }
+  const { tables } = flags;
+  const sized = status.tables.length > tables ? await sizedTables(flags) : undefined;
+  process.stdout.write(harmless(renderStatus(status, { flags, tables, sized })));
 }
 
 export function registerStatus(program: Command): void {
   withScheduler(
     program.command('status').description('Show nodes, shards, redundancy and recoveries of a running job.'),
   )
-    .option('--json', 'print JSON', false)
+    .addOption(
+      new Option('--tables <n>', 'tables that are shown, the largest ones where there are more; or "all"')
+        .argParser(tablesAsked)
+        .default(TABLES_SHOWN),
+    )
+    .option('--json', 'print JSON, with all tables', false)
     .action(run);
 }

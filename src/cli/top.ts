@@ -1,18 +1,18 @@
 /** `kintsugi top`: a running job in a terminal, again and again. */
 import { setTimeout as pause } from 'node:timers/promises';
-import type { Command } from 'commander';
-import type { Client } from '../client/client.js';
-import type { JobSnapshot } from '../client/observe.js';
-import { describe } from '../errors.js';
-import { Observer } from '../observe/observer.js';
-import { ratesBetween } from '../observe/rates.js';
+import { type Command, Option } from 'commander';
+import { describe } from '../common/errors.js';
+import type { Client } from '../library/client/client.js';
+import type { JobSnapshot } from '../library/client/observe.js';
+import { Observer } from '../library/observe/observer.js';
+import { ratesBetween } from '../library/observe/rates.js';
 import type { JobEvent } from '../protocol/events.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { duration, withScheduler } from './flags.js';
 import { stopSignal } from './lifetime.js';
 import { inPlace, screenOf } from './screen.js';
 
-interface Flags extends ConnectFlags {
+interface TopFlags extends ConnectFlags {
   interval: number;
   once: boolean;
   json: boolean;
@@ -20,7 +20,7 @@ interface Flags extends ConnectFlags {
 
 /** Events below the tables. */
 const EVENTS_SHOWN = 6;
-/** Rates are taken over so long: workers report every 5 s. */
+/** Time over which rates are taken: workers report every 5 s. */
 const WINDOW_MS = 6000;
 
 /** The newest events, kept up to date until the client is closed. */
@@ -42,12 +42,12 @@ function baseline(history: readonly JobSnapshot[]): JobSnapshot | undefined {
   return history.findLast(({ at }) => now - at >= WINDOW_MS) ?? history[0];
 }
 
-/** One screen is to have rates of workers, too. They are there when each may have reported twice. */
+/** With --once the screen waits for rates of workers, which are known when each may have reported twice. */
 function isSeen([first]: readonly JobSnapshot[], now: JobSnapshot): boolean {
   return now.workers.length === 0 || now.at - (first?.at ?? now.at) >= WINDOW_MS;
 }
 
-async function show(client: Client, flags: Flags, stopped: Promise<unknown>): Promise<void> {
+async function show(client: Client, flags: TopFlags, stopped: Promise<unknown>): Promise<void> {
   const { interval, once, json } = flags;
   const terminal = process.stdout.isTTY && !once && !json;
   let problem: unknown;
@@ -65,7 +65,7 @@ async function show(client: Client, flags: Flags, stopped: Promise<unknown>): Pr
       await observer.look();
       const [before, now] = [baseline(observer.history), observer.newest];
       const { columns = 80, rows = 24 } = process.stdout;
-      // What was seen before is said again on a terminal only, which would be empty.
+      // Only a terminal shows the last look again: it would be empty without.
       if (problem !== undefined && !terminal) process.stderr.write(`not seen: ${describe(problem)}\n`);
       // Rates need two looks.
       else if (before && now && before !== now && (!once || isSeen(observer.history, now))) {
@@ -85,7 +85,7 @@ async function show(client: Client, flags: Flags, stopped: Promise<unknown>): Pr
   }
 }
 
-async function run(flags: Flags): Promise<void> {
+async function run(flags: TopFlags): Promise<void> {
   const stopped = stopSignal();
   await withClient(flags, (client) => show(client, flags, stopped), { waitForJob: false });
 }
@@ -94,8 +94,12 @@ export function registerTop(program: Command): void {
   withScheduler(
     program.command('top').description('Show the load of a running job, refreshed in place on a terminal.'),
   )
-    .option('--interval <time>', 'between two looks', duration('--interval'), 2000)
-    .option('--once', 'one screen, and end; of 6s where there are workers, else of one interval', false)
-    .option('--json', 'print JSON, a look a line', false)
+    .addOption(
+      new Option('--interval <time>', 'time between two looks')
+        .argParser(duration('--interval'))
+        .default(2000, '2s'),
+    )
+    .option('--once', 'print one screen and end: of 6s where there are workers, else of one interval', false)
+    .option('--json', 'print JSON, a look per line', false)
     .action(run);
 }

@@ -1,9 +1,10 @@
 /** `kintsugi worker`: trains a model on data files against a running job. */
 import { type Command, Option } from 'commander';
-import { KintsugiError } from '../errors.js';
-import { tuneV8 } from '../runtime/v8.js';
-import { checkWork, spoolOf } from '../worker/options.js';
-import { runWorker } from '../worker/role.js';
+import { KintsugiError } from '../common/errors.js';
+import { PACKED_ENDINGS } from '../data/packing.js';
+import { tuneV8 } from '../roles/v8.js';
+import { checkWork, spoolOf } from '../training/worker/options.js';
+import { runWorker } from '../training/worker/role.js';
 import {
   certificateOf,
   checkEpochs,
@@ -25,7 +26,7 @@ import {
 } from './flags.js';
 import { followLauncher, LIFELINE_ENV, stopSignal } from './lifetime.js';
 
-interface Flags extends SharedFlags, TrainingFlags {
+interface WorkerFlags extends SharedFlags, TrainingFlags {
   scheduler: string;
   listen: string;
   connectTimeout: number;
@@ -39,7 +40,7 @@ interface Flags extends SharedFlags, TrainingFlags {
   evaluate: boolean;
 }
 
-/** A lead of nothing would never let anything in. */
+/** A lead of 0 bytes would let nothing in. */
 function leadOf(text: string): number {
   const bytes = size('--spool-lead')(text);
   if (bytes > 0) return bytes;
@@ -47,12 +48,12 @@ function leadOf(text: string): number {
 }
 
 /** @throws BAD_ARGUMENT where a model file is given, too */
-function modelNameOf({ model, modelName }: Flags): string | undefined {
+function modelNameOf({ model, modelName }: WorkerFlags): string | undefined {
   if (model === undefined) return modelName;
   throw new KintsugiError('BAD_ARGUMENT', '--model-name is for the built-in models: leave --model out');
 }
 
-async function run(flags: Flags): Promise<void> {
+async function run(flags: WorkerFlags): Promise<void> {
   followLauncher();
   tuneV8();
   const { name, evaluate, follow, epochs, data = [], test = [] } = flags;
@@ -112,38 +113,33 @@ export function registerWorker(program: Command): void {
       .description('Train a model on data in the Criteo layout, or as a schema describes them.'),
   ).option(
     '--data <file...>',
-    'files to train on, also compressed (.gz, .zst), directories and patterns; repeatable; "-" is ' +
+    `files to train on, also compressed (${PACKED_ENDINGS}), directories and patterns; repeatable; "-" is ` +
       'standard input, see --spool',
   );
   withTraining(command)
-    .option(
-      '--follow',
-      'the files grow: train what is there and then every line that is appended, until SIGTERM',
-      false,
-    )
+    .option('--follow', 'the files grow: train every line that is appended, until SIGTERM', false)
     .option(
       '--spool <file>',
-      'with --data - --follow: lines of standard input are appended to this file and trained from it; ' +
-        'restarted on it, the worker goes on; it exits when the input has ended and all is trained',
+      'with --data - --follow: keep standard input in this file and train it from there; restarted on the ' +
+        'file, the worker goes on; it ends when the input has ended and all is trained',
     )
     .addOption(
       new Option(
         '--spool-lead <size>',
-        'standard input waits while so much of the spool is taken by no worker (default: 64MiB)',
+        'standard input waits while no worker has taken so much of the spool (default: 64MiB)',
       ).argParser(leadOf),
     )
-    .option('--listen <host:port>', 'address where /healthz, /readyz and /metrics answer', '127.0.0.1:0')
-    .option('--evaluate', 'do not train: only evaluate on --test', false)
-    .option('--name <name>', 'its name in log records and metrics', 'worker')
+    .option('--listen <host:port>', 'address of /healthz, /readyz and /metrics', '127.0.0.1:0')
+    .option('--evaluate', 'only evaluate on --test', false)
+    .option('--name <name>', 'name in logs and metrics', 'worker')
     .option(
       '--run <name>',
-      'workers of one run share the samples: each is trained once, whoever comes and goes; to train ' +
-        'again take another name',
+      'workers of one run share its samples, each of which is trained once; take another name to train again',
       'train',
     )
     .option(
       '--audit',
-      'count every push in a row of its own, to prove afterwards that none was lost or repeated',
+      'count every push in a row of its own, to prove that none was lost or repeated',
       false,
     );
   withLogFormat(withMetricsToken(withCertificate(command))).action(run);

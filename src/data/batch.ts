@@ -1,4 +1,4 @@
-/** Samples that are trained together: what readers make, and models take. */
+/** Batches: samples that are trained together. Readers make them, and models take them. */
 
 /** B is the number of samples. Matrices are row-major. */
 export interface Batch {
@@ -33,7 +33,7 @@ export interface SparseValues {
 }
 
 /** A batch under construction. */
-export interface Rows {
+export interface SparseRows {
   readonly size: number;
   readonly capacity: number;
   /** The batch; nothing is added afterwards. */

@@ -1,30 +1,18 @@
 /** Bytes of data files, decompressed, and the failures of reading them in the words of a user. */
 import { createReadStream, type Stats } from 'node:fs';
 import { access, constants, open, stat } from 'node:fs/promises';
-import { type Duplex, Readable } from 'node:stream';
-import { createGunzip } from 'node:zlib';
-import { describe, KintsugiError } from '../errors.js';
+import { Readable } from 'node:stream';
+import { describe, KintsugiError } from '../common/errors.js';
 import { isRemote, remoteChunks, remoteSize } from './object-store.js';
-import { createUnzstd } from './zstd.js';
+import { packing } from './packing.js';
 
-export const READ_BYTES = 256 * 1024;
+const READ_BYTES = 256 * 1024;
 
 export function bad(message: string, cause?: unknown): KintsugiError {
   return new KintsugiError('BAD_DATA', message, cause === undefined ? undefined : { cause });
 }
 
-const UNPACKERS: Record<string, () => Duplex | Promise<Duplex>> = {
-  '.gz': () => createGunzip({ chunkSize: READ_BYTES }),
-  '.zst': () => createUnzstd(READ_BYTES),
-};
-
-/** The name of a file without the ending that says how it is compressed, and that ending. */
-export function packing(file: string): { name: string; ending: string | undefined } {
-  const ending = Object.keys(UNPACKERS).find((each) => file.endsWith(each));
-  return { name: file.slice(0, file.length - (ending?.length ?? 0)), ending };
-}
-
-/** A failure of reading a file. One that has nothing to do with the file stays what it is. */
+/** A failure of reading a file, with its name. A package that is missing has nothing to do with the file. */
 function unreadable(file: string, error: unknown): KintsugiError {
   const other = error instanceof KintsugiError && error.code === 'DEPENDENCY_MISSING';
   return other ? error : bad(`${file}: ${describe(error)}`, error);
@@ -57,11 +45,6 @@ export async function sizeOf(file: string): Promise<number> {
   }
 }
 
-/** True for a compressed file: it can only be read from its start. */
-export function isPacked(file: string): boolean {
-  return packing(file).ending !== undefined;
-}
-
 /** A file in two pieces of memory in turn: one is read while the other is used. */
 async function* plainChunks(file: string, from: number): AsyncGenerator<Buffer> {
   await sizeOfRegular(file);
@@ -79,7 +62,7 @@ async function* plainChunks(file: string, from: number): AsyncGenerator<Buffer> 
       if (chunk.length === 0) return;
       at += chunk.length;
       next = read(turn, at);
-      // Whoever takes the chunk may never ask for the next one.
+      // The consumer may never ask for the next chunk, and its failure must not count as unhandled.
       next.catch(() => {});
       yield chunk;
     }
@@ -91,12 +74,12 @@ async function* plainChunks(file: string, from: number): AsyncGenerator<Buffer> 
 
 /**
  * Bytes of a file from `from` on, decompressed. A chunk is valid until the next one is asked for. Every
- * failure of the file system or of a decompressor becomes BAD_DATA with the file's name. What is compressed
- * can only be read from its start: what comes before `from` is thrown away.
+ * failure of the file system or of a decompressor becomes BAD_DATA with the file's name. A compressed file
+ * can only be read from its start: bytes before `from` are thrown away.
  */
 export async function* chunks(file: string, from = 0, onRead = () => {}): AsyncGenerator<Buffer> {
-  const { ending } = packing(file);
-  if (ending === undefined && !isRemote(file)) {
+  const { packing: packed } = packing(file);
+  if (!packed && !isRemote(file)) {
     try {
       for await (const chunk of plainChunks(file, from)) {
         onRead();
@@ -108,7 +91,7 @@ export async function* chunks(file: string, from = 0, onRead = () => {}): AsyncG
     return;
   }
   if (!isRemote(file)) await sizeOf(file);
-  const unpack = ending === undefined ? undefined : await UNPACKERS[ending]!();
+  const unpack = await packed?.unpack(READ_BYTES);
   const start = unpack ? 0 : from;
   const raw: Readable = isRemote(file)
     ? Readable.from(remoteChunks(file, start), { objectMode: false, highWaterMark: READ_BYTES })

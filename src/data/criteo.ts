@@ -3,14 +3,14 @@
  * header: the label (0 or 1), I1..I13 (integers, may be empty), C1..C26 (up to 8 hexadecimal digits, may be
  * empty).
  */
-import { invariant } from '../errors.js';
-import { loadNative } from '../native.js';
-import { LINE_STATE } from '../native-data.js';
-import type { Batch, Rows } from './batch.js';
+import { invariant } from '../common/errors.js';
+import { loadNative } from '../engine/native.js';
+import { LINE_STATE } from '../engine/native-data.js';
+import type { Batch, SparseRows } from './batch.js';
 import { bad } from './bytes.js';
-import { lineFormat, type Taken } from './lines.js';
+import { lineFormat, type TakenLines } from './lines.js';
 import { finishLogarithms, logarithms } from './logarithms.js';
-import { type Reader, readerOf } from './reader.js';
+import { type DataReader, readerOf } from './reader.js';
 
 /** Number of integer fields and of category fields of a row. */
 export const DENSE_FIELDS = 13;
@@ -35,7 +35,7 @@ export function missingKey(column: number): bigint {
 const unzeroed = (bytes: number) => Buffer.allocUnsafeSlow(bytes).buffer as ArrayBuffer;
 
 /** A batch under construction. */
-export class CriteoRows implements Rows {
+export class CriteoRows implements SparseRows {
   private readonly labels: Float32Array;
   private readonly dense: Float32Array;
   private readonly keys: BigUint64Array;
@@ -53,7 +53,7 @@ export class CriteoRows implements Rows {
   }
 
   /** Parses lines of data[from..) that begin before `until`, up to one that is wrong or a full batch. */
-  addAll(data: Uint8Array, from: number, until: number): Taken {
+  addAll(data: Uint8Array, from: number, until: number): TakenLines {
     const { state, labels, dense, keys } = this;
     loadNative().parseCriteo(data, from, until, state, labels, dense, keys, ...logarithms(DENSE_FIELDS));
     finishLogarithms(dense, state[LINE_STATE.late]!);
@@ -87,7 +87,7 @@ const CATEGORY = /^[\da-fA-F]{0,8}$/;
 
 const patternOf = (index: number) => (index === 0 ? LABEL : index <= DENSE_FIELDS ? INTEGER : CATEGORY);
 
-/** What is wrong with a line that was refused. */
+/** The error of a line that the addon refused. */
 function explain(file: string, line: number, data: Buffer, start: number, end: number) {
   const fields = data.toString('latin1', start, end).split('\t');
   if (fields.length !== COLUMNS) {
@@ -105,7 +105,8 @@ function explain(file: string, line: number, data: Buffer, start: number, end: n
 }
 
 /** Reads every file, whatever its name, as lines of the layout. Places are `file:line:column`, in bytes. */
-export const criteo: Reader = readerOf(
-  () => FORMAT,
-  (capacity) => new CriteoRows(capacity),
-);
+export const criteo: DataReader = readerOf({
+  formatOf: () => FORMAT,
+  grows: () => true,
+  begin: (capacity) => new CriteoRows(capacity),
+});

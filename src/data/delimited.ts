@@ -3,10 +3,11 @@
  * it may hold the delimiter, and two quotes stand for one. It holds no newline, because then nobody could
  * tell in the middle of a file where a sample begins.
  */
-import type { KintsugiError } from '../errors.js';
+import { isUtf8 } from 'node:buffer';
+import type { KintsugiError } from '../common/errors.js';
 import { bad, chunks } from './bytes.js';
 import { createParser } from './line-plan.js';
-import { type LineParser, MAX_LINE_BYTES } from './lines.js';
+import { type LineParser, longLine, MAX_LINE_BYTES } from './lines.js';
 import { problemText, type SchemaRows } from './rows.js';
 import { columnsOf, type Schema } from './schema.js';
 
@@ -14,7 +15,7 @@ const NEWLINE = 10;
 const QUOTE = '"';
 
 /** Fields of a line, or what is wrong with it. */
-export function fieldsOf(line: string, delimiter: string): string[] | string {
+function fieldsOf(line: string, delimiter: string): string[] | string {
   if (!line.includes(QUOTE)) return line.split(delimiter);
   const fields: string[] = [];
   for (let at = 0; ; at += 1) {
@@ -42,6 +43,27 @@ export function fieldsOf(line: string, delimiter: string): string[] | string {
   }
 }
 
+/** Fields of a line, or what is wrong with it. A field that is no UTF-8 is its bytes. */
+export function cellsOf(line: Buffer, delimiter: string): (string | Uint8Array)[] | string {
+  if (isUtf8(line)) return fieldsOf(line.toString('utf8'), delimiter);
+  // Delimiters and quotes are ASCII, so the fields of other bytes are found as those of Latin-1.
+  const fields = fieldsOf(line.toString('latin1'), delimiter);
+  if (typeof fields === 'string') return fields;
+  return fields.map((field) => {
+    const bytes = Buffer.from(field, 'latin1');
+    return isUtf8(bytes) ? bytes.toString('utf8') : bytes;
+  });
+}
+
+/** Names of the columns in the first line of a file. @throws BAD_DATA for two of one name */
+export function headerNames(file: string, line: string, delimiter: string): string[] {
+  const fields = fieldsOf(line.replace(/^\uFEFF/, ''), delimiter);
+  if (typeof fields === 'string') throw bad(`${file}:1: ${fields}`);
+  const twice = fields.find((name, index) => fields.indexOf(name) !== index);
+  if (twice !== undefined) throw bad(`${file}:1: the header has the column "${twice}" more than once`);
+  return fields;
+}
+
 function withoutReturn(line: string): string {
   return line.endsWith('\r') ? line.slice(0, -1) : line;
 }
@@ -56,16 +78,8 @@ async function firstLine(file: string): Promise<string> {
     if (newline >= 0 || size > MAX_LINE_BYTES) break;
   }
   const line = Buffer.concat(parts);
-  if (line.length > MAX_LINE_BYTES) throw bad(`${file}:1: a line of more than ${MAX_LINE_BYTES} bytes`);
-  return withoutReturn(line.toString('utf8')).replace(/^\uFEFF/, '');
-}
-
-async function headerOf(file: string, delimiter: string): Promise<string[]> {
-  const fields = fieldsOf(await firstLine(file), delimiter);
-  if (typeof fields === 'string') throw bad(`${file}:1: ${fields}`);
-  const twice = fields.find((name, index) => fields.indexOf(name) !== index);
-  if (twice !== undefined) throw bad(`${file}:1: the header has the column "${twice}" more than once`);
-  return fields;
+  if (line.length > MAX_LINE_BYTES) throw longLine(file, 1);
+  return withoutReturn(line.toString('utf8'));
 }
 
 /** Places of the columns that a schema needs. @throws BAD_DATA for one that is not there */
@@ -84,7 +98,7 @@ export function delimitedParser(schema: Schema, delimiter: string) {
   const headers = new Map<string, Promise<readonly string[]>>();
   return async (file: string): Promise<LineParser<SchemaRows>> => {
     if (schema.header) return parserOf(file, schema, schema.header, delimiter);
-    const header = headers.get(file) ?? headerOf(file, delimiter);
+    const header = headers.get(file) ?? firstLine(file).then((line) => headerNames(file, line, delimiter));
     headers.set(file, header);
     header.catch(() => headers.delete(file));
     return parserOf(file, schema, await header, delimiter);
@@ -92,7 +106,7 @@ export function delimitedParser(schema: Schema, delimiter: string) {
 }
 
 /**
- * Most lines are parsed by the addon. Those with a quote, and those that are wrong, come here.
+ * The parser of a file. The addon parses most lines; `add` parses lines with a quote, and wrong ones.
  * @throws BAD_DATA
  */
 function parserOf(
@@ -109,7 +123,7 @@ function parserOf(
     header: schema.header === undefined,
     ...(native && { addAll: (rows, data, from, until) => rows.addAll(native, data, from, until) }),
     add(rows, data, start, end) {
-      const fields = fieldsOf(data.toString('utf8', start, end), delimiter);
+      const fields = cellsOf(data.subarray(start, end), delimiter);
       if (typeof fields === 'string') wrong = fields;
       else if (fields.length !== header.length)
         wrong = `${fields.length} columns instead of ${header.length}`;

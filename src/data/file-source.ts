@@ -1,14 +1,15 @@
 /** The files that `--data` names, as a source. */
 import { basename } from 'node:path';
-import { KintsugiError } from '../errors.js';
-import { checkFiles, isPacked } from './bytes.js';
+import { KintsugiError } from '../common/errors.js';
+import { checkFiles } from './bytes.js';
 import { GrowingFiles } from './growing.js';
 import { isRemote } from './object-store.js';
-import type { Reader } from './reader.js';
+import { isPacked } from './packing.js';
+import type { DataReader } from './reader.js';
 import type { Source } from './source.js';
 
 /** A part is a file, of its base name. */
-export function fileSource(reader: Reader, files: readonly string[]): Source {
+export function fileSource(reader: DataReader, files: readonly string[]): Source {
   const growing = new GrowingFiles(files);
   return {
     async list() {

@@ -1,25 +1,25 @@
 /**
- * Files that grow. A line without its newline is not counted yet, and what is counted is on disk: the
- * scheduler must not know of lines that a power failure would remove.
+ * Files that grow. A line without its newline is not counted yet. Lines that are counted are on disk, because
+ * the scheduler must not know of lines that a power failure would remove.
  */
 import { type FSWatcher, watch } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { describe, KintsugiError } from '../errors.js';
+import { describe, KintsugiError } from '../common/errors.js';
 import { bad, sizeOf } from './bytes.js';
-import { MAX_LINE_BYTES } from './lines.js';
+import { linesBefore, longLine, MAX_LINE_BYTES } from './lines.js';
 
 const NEWLINE = 10;
 
-interface Seen {
+interface SeenSize {
   /** End of the last whole line. */
   whole: number;
-  /** Which file it is. */
+  /** The inode of the file at the first look; another one means that the file was replaced. */
   inode: number | undefined;
 }
 
 /** How far the whole lines of files go, and word of their growth. */
 export class GrowingFiles {
-  private readonly seen: Seen[];
+  private readonly seen: SeenSize[];
   private watchers: FSWatcher[] | undefined;
   private news = false;
   private wake: () => void = () => {};
@@ -80,7 +80,7 @@ export class GrowingFiles {
   }
 }
 
-async function lookAt(file: string, seen: Seen): Promise<void> {
+async function lookAt(file: string, seen: SeenSize): Promise<void> {
   await sizeOf(file);
   const handle = await open(file);
   try {
@@ -91,7 +91,7 @@ async function lookAt(file: string, seen: Seen): Promise<void> {
     seen.inode = ino;
     const whole = await wholeLines(handle, file, size, seen.whole);
     if (whole === seen.whole) return;
-    // The writer may not have done it.
+    // The writer may not have synced its lines.
     await handle.datasync();
     seen.whole = whole;
   } finally {
@@ -113,6 +113,6 @@ export async function wholeLines(
   const from = Math.max(known, size - MAX_LINE_BYTES - 1);
   const { buffer, bytesRead } = await handle.read(Buffer.alloc(size - from), 0, size - from, from);
   const newline = buffer.subarray(0, bytesRead).lastIndexOf(NEWLINE);
-  if (newline < 0 && from > known) throw bad(`${file}: ends in a line of more than ${MAX_LINE_BYTES} bytes`);
+  if (newline < 0 && from > known) throw longLine(file, await linesBefore(file, size));
   return newline < 0 ? known : from + newline + 1;
 }

@@ -3,9 +3,10 @@
  *
  * In a table that the schema names, an integer and a hash are their own keys, so that others can look rows up
  * without knowing the schema. In the common table every column has keys of its own: the hash of the value and
- * of the column's name. Real values have bit 63 clear. A missing value has it set, so it is no real value.
+ * of the column's name, with bit 63 clear. The key of a missing value has bit 63 set and no value has it.
  */
-import { KintsugiError } from '../errors.js';
+import { isUtf8 } from 'node:buffer';
+import { KintsugiError, valueText } from '../common/errors.js';
 import type { SparseColumn } from './schema.js';
 
 const HIGH_BIT = 0x8000_0000;
@@ -16,15 +17,35 @@ const HEX = Int8Array.from({ length: 128 }, (_, code) => {
   const digit = Number.parseInt(String.fromCharCode(code), 16);
   return Number.isNaN(digit) ? -1 : digit;
 });
-const MAX_INTEGER = 2n ** 63n - 1n;
+/** A text with it comes from a file with a hole, or is no text. */
+const NUL = '\0';
+const MAX_INTEGER = 2n ** 64n - 1n;
+const MIN_INTEGER = -(2n ** 63n);
 const MAX_INDEX = BigInt(Number.MAX_SAFE_INTEGER);
 
-/** What a value of a kind of key must be. */
-export const KEY_EXPECTED = {
-  integer: 'an integer from 0 to 2^63 - 1',
+/** Values that each kind of key takes, in the words of messages. */
+const KEY_EXPECTED = {
+  integer: 'an integer from -2^63 + 1 to 2^64 - 2, and neither -1 nor 2^63',
   hash: 'up to 16 hexadecimal digits',
+  hash64: 'up to 16 hexadecimal digits, and neither 8000000000000000 nor ffffffffffffffff',
   string: 'text',
 } as const;
+
+/** Words of messages for a value that has no key: they say what it must be. */
+export function expectedOf({ key, multi }: SparseColumn, value: unknown): string {
+  if (!multi && isList(value)) return `one value ("multi": true takes a list), ${KEY_EXPECTED[key]}`;
+  if (key !== 'string') return KEY_EXPECTED[key];
+  if (value instanceof Uint8Array) return `${KEY_EXPECTED.string} in UTF-8 ("encoding": "utf8")`;
+  if (value instanceof Date) return `${KEY_EXPECTED.string}, and a time is none: store it as text or integer`;
+  if (typeof value !== 'string') return KEY_EXPECTED.string;
+  if (value.includes(NUL)) return `${KEY_EXPECTED.string} without NUL`;
+  return isWellFormed(value) ? KEY_EXPECTED.string : 'text without half a pair of surrogates';
+}
+
+/** Bytes are one value. */
+export function isList(value: unknown): value is ArrayLike<unknown> {
+  return Array.isArray(value) || (ArrayBuffer.isView(value) && !(value instanceof Uint8Array));
+}
 
 /** The last key that was made: low and high half. */
 export interface Key {
@@ -55,8 +76,12 @@ class Hash {
   text(text: string): void {
     if (text.length * 3 > scratch.length) scratch = new Uint8Array(text.length * 6);
     const { written } = encoder.encodeInto(text, scratch);
-    for (let i = 0; i < written; i++) this.absorb(scratch[i]!);
-    this.absorb(written ^ HIGH_BIT);
+    this.bytes(scratch, written);
+  }
+
+  bytes(bytes: Uint8Array, length: number): void {
+    for (let i = 0; i < length; i++) this.absorb(bytes[i]!);
+    this.absorb(length ^ HIGH_BIT);
   }
 
   end(into: Key): void {
@@ -87,31 +112,50 @@ export class KeyMaker implements Key {
     this.seed = column.shared ? 0 : seedOf(column.name);
   }
 
-  /** Of no value, in a column that has one. */
+  /** The key of a missing value, in a single-valued column. */
   missing(): void {
     this.low = this.seed;
     this.high = HIGH_BIT;
   }
 
-  /** Whether this is a value; a number is the same value as its text. */
+  /**
+   * Whether this is a value. A number is the same value as its text, and text the same as its bytes in UTF-8.
+   */
   make(value: unknown): boolean {
-    const { key, shared } = this.column;
+    const { key, shared, encoding } = this.column;
     if (key === 'integer' && isIndex(value)) {
       this.whole(Number(value));
       return this.finish(shared);
     }
+    if (key === 'string' && value instanceof Uint8Array) {
+      if (encoding === 'utf8' && !isUtf8(value)) return false;
+      hash.begin(this.seed);
+      hash.bytes(value, value.length);
+      hash.end(this);
+      return true;
+    }
     const text = textOf(value);
     if (text === undefined) return false;
     if (key === 'string') {
+      // Half of a pair of surrogates would become the same bytes as any other one.
+      if (text.includes(NUL) || !isWellFormed(text)) return false;
       hash.begin(this.seed);
       hash.text(text);
       hash.end(this);
       return true;
     }
-    return (key === 'integer' ? this.integer(text) : this.hexadecimal(text)) && this.finish(shared);
+    if (!(key === 'integer' ? this.integer(text) : this.hexadecimal(text))) return false;
+    if (key === 'hash') this.high = (this.high & ~HIGH_BIT) >>> 0;
+    return !this.isReserved && this.finish(shared);
   }
 
-  /** Of a number that is its own key in a shared table. */
+  /** Keys that no value has: that of a missing value, and 2^64 - 1, which tables reserve. */
+  private get isReserved(): boolean {
+    const { low, high } = this;
+    return (low === 0 && high === HIGH_BIT >>> 0) || (low === 0xffff_ffff && high === 0xffff_ffff);
+  }
+
+  /** In a shared table a number is its own key, else the key is its hash. */
   private finish(shared: boolean): boolean {
     if (shared) return true;
     hash.begin(this.seed);
@@ -127,15 +171,17 @@ export class KeyMaker implements Key {
   }
 
   private integer(text: string): boolean {
-    if (!/^\d{1,19}$/.test(text)) return false;
-    if (text.length <= MAX_SAFE_DIGITS) {
+    if (!/^-?\d{1,20}$/.test(text)) return false;
+    if (text.length <= MAX_SAFE_DIGITS && text[0] !== '-') {
       this.whole(Number(text));
       return true;
     }
     const value = BigInt(text);
-    this.low = Number(value & 0xffff_ffffn);
-    this.high = Number(value >> 32n);
-    return value <= MAX_INTEGER;
+    if (value < MIN_INTEGER || value > MAX_INTEGER) return false;
+    const key = BigInt.asUintN(64, value);
+    this.low = Number(key & 0xffff_ffffn);
+    this.high = Number(key >> 32n);
+    return true;
   }
 
   /** Digit by digit: a pattern and a parser of numbers take three times as long. */
@@ -150,9 +196,21 @@ export class KeyMaker implements Key {
       low = (low << 4) | digit;
     }
     this.low = low >>> 0;
-    this.high = (high & ~HIGH_BIT) >>> 0;
+    this.high = high >>> 0;
     return true;
   }
+}
+
+/** No half of a pair of surrogates stands alone. */
+export function isWellFormed(text: string): boolean {
+  return !/\p{Surrogate}/u.test(text);
+}
+
+/** Bytes that are UTF-8, as text. */
+export function textOfBytes(bytes: Uint8Array): string | undefined {
+  return isUtf8(bytes)
+    ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('utf8')
+    : undefined;
 }
 
 /** A number from 0 on that a double holds exactly. */
@@ -163,14 +221,15 @@ function isIndex(value: unknown): boolean {
 
 function textOf(value: unknown): string | undefined {
   if (typeof value === 'string') return value;
+  if (value instanceof Uint8Array) return textOfBytes(value);
   if (typeof value === 'bigint' || typeof value === 'boolean') return String(value);
-  // What a double does not hold exactly may be another number than the one that was meant.
+  // A number that a double does not hold exactly may not be the one that was written.
   if (typeof value !== 'number' || !Number.isFinite(value)) return undefined;
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? undefined : String(value);
 }
 
 /**
- * A column is what keys need of it: a kind that there is, or keys would be other ones than were meant.
+ * Checks the fields of a column that keys depend on. A wrong one would give other keys than were meant.
  * @throws BAD_ARGUMENT
  */
 export function checkColumn(where: string, given: SparseColumn): void {
@@ -191,7 +250,7 @@ export function keyOf(column: SparseColumn, value: unknown): bigint {
   const maker = new KeyMaker(column);
   if (value === null || value === undefined || value === '') maker.missing();
   else if (!maker.make(value)) {
-    const text = `column "${column.name}" must be ${KEY_EXPECTED[column.key]}, not ${String(value)}`;
+    const text = `column "${column.name}" must be ${expectedOf(column, value)}, not ${valueText(value)}`;
     throw new KintsugiError('BAD_ARGUMENT', text);
   }
   return (BigInt(maker.high) << 32n) | BigInt(maker.low);

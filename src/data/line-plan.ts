@@ -1,10 +1,10 @@
 /** A schema in the terms of the parser of the addon. */
-import { loadNative } from '../native.js';
-import type { LinePlan, NativeLineParser } from '../native-data.js';
-import { KeyMaker } from './keys.js';
+import { loadNative } from '../engine/native.js';
+import type { LinePlan, NativeLineParser } from '../engine/native-data.js';
+import { isWellFormed, KeyMaker } from './keys.js';
 import type { Schema, Transform } from './schema.js';
 
-const KEYS = { integer: 0, hash: 1, string: 2 } as const;
+const KEYS = { integer: 0, hash: 1, string: 2, hash64: 3 } as const;
 
 function transformOf(transform: Transform) {
   if (transform.kind === 'none') return { kind: 0 };
@@ -14,8 +14,8 @@ function transformOf(transform: Transform) {
 }
 
 /**
- * The addon's parser of lines with these columns, of which those of the schema are there; undefined for a
- * schema that it has no terms for.
+ * The addon's parser of lines with the columns of `header`, which has all columns of the schema; undefined
+ * for a schema that the addon cannot express.
  */
 export function createParser(
   schema: Schema,
@@ -35,15 +35,19 @@ export function createParser(
       const { key, shared, multi, limit, separator } = column;
       const weights = perhaps(column.weights);
       const { seed } = new KeyMaker(column);
-      return { place: place(column.column), weights, key: KEYS[key], shared, multi, seed, limit, separator };
+      const what = {
+        key: KEYS[key],
+        shared,
+        multi,
+        utf8: column.encoding === 'utf8',
+        seed,
+        limit,
+        separator,
+      };
+      return { place: place(column.column), weights, ...what };
     }),
     weight: perhaps(schema.weight),
     time: perhaps(schema.time),
   };
   return loadNative().createLineParser(plan);
-}
-
-/** No half of a pair of surrogates stands alone. */
-function isWellFormed(text: string): boolean {
-  return !/\p{Surrogate}/u.test(text);
 }

@@ -1,43 +1,56 @@
 /**
- * Formats in which a line is a sample. A range is a range of bytes (of what was compressed, if it was): the
- * lines that start in it.
+ * Formats in which a line is a sample. A range is a range of bytes (of the decompressed content): the lines
+ * that start in it.
  *
- * The bytes of a chunk are parsed where they are: splitting into strings costs several times the parse. What
- * is wrong with a line is worked out only once a line has failed.
+ * The bytes of a chunk are parsed where they are: splitting into strings costs several times the parse. The
+ * reason why a line is wrong is worked out only once it has failed.
  */
-import type { KintsugiError } from '../errors.js';
-import type { Batch, Rows } from './batch.js';
-import { bad, chunks, isPacked, sizeOf } from './bytes.js';
-import type { Format, Measure, Range, Sink } from './reader.js';
+import type { KintsugiError } from '../common/errors.js';
+import type { Batch, SparseRows } from './batch.js';
+import { bad, chunks, sizeOf } from './bytes.js';
+import { isPacked } from './packing.js';
+import type { ByteRange, Format, Measure, RowSink } from './reader.js';
 
-/** What is longer is another kind of file. */
+/** Most bytes of a line, without its newline; kMostLineBytes in native/data/lines.h is the same. */
 export const MAX_LINE_BYTES = 64 * 1024;
-/** Reading a range of a compressed file means decompressing what comes before it. */
+/** Most ranges of a compressed file: reading one means decompressing everything before it. */
 const PACKED_RANGES = 8;
 /** Bytes of a line in a file that has none yet: about what lines of the Criteo layout have. */
 const USUAL_LINE_BYTES = 200;
 const NEWLINE = 10;
 const RETURN = 13;
+/** The byte order mark of UTF-8, which some programs write before the first line */
+const MARK = Buffer.from('\uFEFF');
 
 /** How far a parser got: the start of the line where it stopped, and the lines that it took. */
-export interface Taken {
+export interface TakenLines {
   at: number;
   lines: number;
 }
 
 /** The samples of a file. */
-export interface LineParser<R extends Rows> {
+export interface LineParser<R extends SparseRows> {
   /** The first line of the file is no sample. */
   readonly header: boolean;
   /**
    * Parses whole lines of data[from..) that begin before `until`, as the next rows, up to a full batch or a
    * line that it does not take, which is left to `add`.
    */
-  addAll?(rows: R, data: Buffer, from: number, until: number): Taken;
+  addAll?(rows: R, data: Buffer, from: number, until: number): TakenLines;
   /** Parses data[start..end), a line without its end, as the next row. False: it is wrong. */
   add(rows: R, data: Buffer, start: number, end: number): boolean;
-  /** What is wrong with a line that `add` refused just now. */
+  /** The error of a line that `add` has just refused. */
   explain(line: number, data: Buffer, start: number, end: number): KintsugiError;
+}
+
+/** The error of a line of more than `MAX_LINE_BYTES`. */
+export function longLine(file: string, line: number): KintsugiError {
+  return bad(`${file}:${line}:1: a line of more than ${MAX_LINE_BYTES} bytes`);
+}
+
+/** The error of a blank line that is not at the end of a file. */
+export function blankLine(file: string, line: number): KintsugiError {
+  return bad(`${file}:${line}: a blank line; only the end of a file may have some`);
 }
 
 /** A malformed line; its number in the file is found out only now. */
@@ -54,68 +67,89 @@ class WrongLine {
   }
 }
 
+/** Newlines in data[from..to). */
+function newlines(data: Buffer, from: number, to: number): number {
+  let count = 0;
+  for (let at = data.indexOf(NEWLINE, from); at >= 0 && at < to; at = data.indexOf(NEWLINE, at + 1))
+    count += 1;
+  return count;
+}
+
 /** Lines that start before a position of a file. */
-async function linesBefore(file: string, position: number): Promise<number> {
+export async function linesBefore(file: string, position: number): Promise<number> {
   if (position === 0) return 0;
   let lines = 1;
   let at = 0;
   for await (const chunk of chunks(file)) {
-    for (let i = chunk.indexOf(NEWLINE); i >= 0 && at + i + 1 < position; i = chunk.indexOf(NEWLINE, i + 1))
-      lines += 1;
+    lines += newlines(chunk, 0, position - 1 - at);
     at += chunk.length;
     if (at >= position) break;
   }
   return lines;
 }
 
+/** Lines of a file, but for blank ones at its end. The last one may lack its newline. */
 async function countLines(file: string): Promise<number> {
   let lines = 0;
-  let last = NEWLINE;
+  /** Newlines before the chunk */
+  let before = 0;
   for await (const chunk of chunks(file)) {
-    for (let at = chunk.indexOf(NEWLINE); at >= 0; at = chunk.indexOf(NEWLINE, at + 1)) lines += 1;
-    last = chunk[chunk.length - 1] ?? last;
+    let end = chunk.length;
+    while (end > 0 && isLineEnd(chunk[end - 1]!)) end -= 1;
+    const inside = newlines(chunk, 0, end);
+    if (end > 0) lines = before + inside + 1;
+    before += inside + newlines(chunk, end, chunk.length);
   }
-  // The last line may lack its newline.
-  return last === NEWLINE ? lines : lines + 1;
+  return lines;
 }
 
+const isLineEnd = (byte: number) => byte === NEWLINE || byte === RETURN;
+
 /** Bytes of a file (decompressed) and of a line of it, on average of its start. */
-async function measure(file: string): Promise<Measure> {
+async function measure(file: string, headed: boolean): Promise<Measure> {
   const packed = isPacked(file);
   let size = 0;
   let perSample = USUAL_LINE_BYTES;
+  /** Bytes of the first line and its newline, as far as the first chunk has them */
+  let first = 0;
   for await (const chunk of chunks(file)) {
-    if (size === 0) perSample = lineBytesOf(chunk);
+    if (size === 0) {
+      perSample = lineBytesOf(chunk);
+      first = chunk.indexOf(NEWLINE) + 1 || chunk.length;
+    }
     size += chunk.length;
-    if (!packed) return { size: await sizeOf(file), perSample, least: 1 };
+    if (packed) continue;
+    size = await sizeOf(file);
+    break;
   }
-  return { size, perSample, least: packed ? Math.ceil(size / PACKED_RANGES) : 1 };
+  const least = packed ? Math.ceil(size / PACKED_RANGES) : 1;
+  return { size, perSample, least, ...(headed && size > 0 && size === first && { empty: true }) };
 }
 
 function lineBytesOf(chunk: Buffer): number {
-  let lines = 0;
-  for (let at = chunk.indexOf(NEWLINE); at >= 0; at = chunk.indexOf(NEWLINE, at + 1)) lines += 1;
-  return Math.ceil(chunk.length / Math.max(1, lines));
+  return Math.ceil(chunk.length / Math.max(1, newlines(chunk, 0, chunk.length)));
 }
 
-/** After a line that `addAll` does not take, so many go to `add`, and twice as many after the next one. */
+/** After a line that `addAll` does not take, 1 line goes to `add`, then 2, 4, ..., at most so many. */
 const MOST_SINGLE_LINES = 64;
 
 /** The lines of a range, as rows. */
-class Lines<R extends Rows> {
+class Lines<R extends SparseRows> {
   private line = 0;
   /** Place of the bytes at hand in the file */
   private at: number;
-  /** The line under way at the beginning is not ours; one that starts there has its newline before. */
+  /** The next line started before the range, so it belongs to the range before. */
   private foreign: boolean;
   /** Lines that go to `add` before `addAll` is asked again. */
   private single = 0;
   private singles = 1;
+  /** Number of the first blank line after which no other one has come */
+  private blank: number | undefined;
 
   constructor(
-    private readonly range: Range,
+    private readonly range: ByteRange,
     private readonly parser: LineParser<R>,
-    private readonly sink: Sink<R>,
+    private readonly sink: RowSink<R>,
   ) {
     this.foreign = range.begin > 0;
     this.at = this.foreign ? range.begin - 1 : 0;
@@ -128,6 +162,7 @@ class Lines<R extends Rows> {
   /** Takes one line; returns a batch when that completes one. */
   private take(data: Buffer, start: number, newline: number): Batch | undefined {
     const { range, parser, sink } = this;
+    if (newline - start > MAX_LINE_BYTES) throw this.tooLong();
     if (this.foreign) {
       this.foreign = false;
       return undefined;
@@ -135,9 +170,28 @@ class Lines<R extends Rows> {
     this.line += 1;
     if (parser.header && range.begin === 0 && this.line === 1) return undefined;
     const end = newline > start && data[newline - 1] === RETURN ? newline - 1 : newline;
+    if (end === start) {
+      this.blank ??= this.line;
+      return undefined;
+    }
+    this.checkBlank();
     if (!parser.add(sink.rows, data, start, end))
       throw this.wrong((line) => parser.explain(line, data, start, end));
     return sink.added();
+  }
+
+  /** Blank lines may be at the end of the file only. */
+  private checkBlank(): void {
+    const { blank } = this;
+    if (blank === undefined) return;
+    const { file, begin } = this.range;
+    throw new WrongLine(file, begin, blank, (line) => blankLine(file, line));
+  }
+
+  /** The error of the next line. One that started before the range is the last of the lines before it. */
+  private tooLong(): WrongLine {
+    if (!this.foreign) this.line += 1;
+    return this.wrong((line) => longLine(this.range.file, line));
   }
 
   private wrong(explain: (line: number) => KintsugiError): WrongLine {
@@ -148,7 +202,7 @@ class Lines<R extends Rows> {
   private takeAll(data: Buffer, from: number): number {
     const { range, parser, sink } = this;
     const first = this.foreign || (parser.header && range.begin === 0 && this.line === 0);
-    if (!parser.addAll || first) return from;
+    if (!parser.addAll || first || this.blank !== undefined) return from;
     if (this.single > 0) {
       this.single -= 1;
       return from;
@@ -162,9 +216,13 @@ class Lines<R extends Rows> {
     return at;
   }
 
-  /** The whole lines of `data` that begin in the range; returns where what is left begins. */
+  /** Takes the whole lines of `data` that begin in the range; returns where the rest begins. */
   private *whole(data: Buffer): Generator<Batch, number, undefined> {
     let start = 0;
+    if (this.at === 0 && data.subarray(0, MARK.length).equals(MARK)) {
+      start = MARK.length;
+      this.at = start;
+    }
     while (!this.over) {
       start = this.takeAll(data, start);
       const many = this.sink.added();
@@ -183,6 +241,13 @@ class Lines<R extends Rows> {
   }
 
   async *batches(onRead?: () => void): AsyncGenerator<Batch, void, undefined> {
+    yield* this.ofRange(onRead);
+    if (this.blank === undefined) return;
+    for await (const chunk of chunks(this.range.file, this.at))
+      if (!chunk.every(isLineEnd)) this.checkBlank();
+  }
+
+  private async *ofRange(onRead?: () => void): AsyncGenerator<Batch, void, undefined> {
     const { file } = this.range;
     let rest: Buffer = Buffer.alloc(0);
     for await (const chunk of chunks(file, this.at, onRead)) {
@@ -198,22 +263,22 @@ class Lines<R extends Rows> {
         rest = Buffer.from(data.subarray(yield* this.whole(data)));
       }
       if (this.over) return;
-      if (rest.length > MAX_LINE_BYTES) {
-        this.line += 1;
-        throw this.wrong((line) => bad(`${file}:${line}:1: a line of more than ${MAX_LINE_BYTES} bytes`));
-      }
+      if (rest.length > MAX_LINE_BYTES) throw this.tooLong();
     }
     if (rest.length > 0 && !this.foreign) yield* this.whole(Buffer.concat([rest, Buffer.from('\n')]));
   }
 }
 
-/** @param parserOf the parser of a file; it may look into the file */
-export function lineFormat<R extends Rows>(
+/**
+ * @param parserOf the parser of a file; it may look into the file
+ * @param headed the first line of a file is a header
+ */
+export function lineFormat<R extends SparseRows>(
   parserOf: (file: string) => LineParser<R> | Promise<LineParser<R>>,
+  headed = false,
 ): Format<R> {
   return {
-    grows: true,
-    measure,
+    measure: (file) => measure(file, headed),
     async count(file) {
       const lines = await countLines(file);
       return lines > 0 && (await parserOf(file)).header ? lines - 1 : lines;

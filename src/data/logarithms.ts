@@ -2,7 +2,7 @@
  * log1p for the parser of the addon. It is JavaScript's, so that a number gives the same bits in every
  * format: of small integers, which are most, from a table, and of others after each call.
  */
-import type { Logarithms } from '../native-data.js';
+import type { Logarithms } from '../engine/native-data.js';
 
 const TABLE_SIZE = 16_384;
 /** More than the dense columns of most schemas */
@@ -21,7 +21,7 @@ export function logarithms(perRow: number): Logarithms {
   return [table, places, numbers];
 }
 
-/** Writes the logarithms that a call left. */
+/** Writes the logarithms that a call of the addon left to JavaScript. */
 export function finishLogarithms(dense: Float32Array, count: number): void {
   for (let index = 0; index < count; index++) dense[places[index]!] = Math.log1p(numbers[index]!);
 }

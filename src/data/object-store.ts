@@ -1,10 +1,11 @@
 /**
- * Data files in an object store that speaks S3: `s3://bucket/path`. They are read by ranges, so what is asked
- * for is all that is fetched. The client is that of checkpoints (src/checkpoint/s3.ts): a request that fails
- * is repeated, and a range arrives whole or not at all.
+ * Data files in an object store that speaks S3: `s3://bucket/path`. They are read by ranges, so no byte is
+ * fetched that was not asked for. The client is that of checkpoints (src/stores/checkpoint/s3.ts): a request
+ * that fails is repeated, and a range arrives whole or not at all.
  */
-import { S3Place } from '../checkpoint/s3.js';
-import { KintsugiError } from '../errors.js';
+
+import { KintsugiError } from '../common/errors.js';
+import { S3Place } from '../stores/checkpoint/s3.js';
 
 /** The first request is small: often only the beginning of a file is needed. */
 const FIRST_BYTES = 256 * 1024;
@@ -18,7 +19,7 @@ export function isRemote(file: string): boolean {
 
 const places = new Map<string, Promise<S3Place>>();
 
-/** The bucket, and what comes after it in the address. */
+/** The bucket of an address, and the name of the file in it. */
 async function placeOf(url: string): Promise<{ place: S3Place; name: string }> {
   const [, bucket, name = ''] = /^s3:\/\/([^/]+)(?:\/(.*))?$/is.exec(url) ?? [];
   if (bucket === undefined) throw new KintsugiError('BAD_ARGUMENT', `${url} must be s3://BUCKET/PATH`);
@@ -48,12 +49,12 @@ export async function remoteBytes(url: string, from: number, to: number): Promis
   return whole;
 }
 
-/** Bytes of a file from `from` on; what comes next is fetched while a piece is worked on. */
+/** Bytes of a file from `from` on. The next piece is fetched while the consumer works on one. */
 export async function* remoteChunks(url: string, from: number): AsyncGenerator<Buffer, void, undefined> {
   const { place, name } = await placeOf(url);
   const fetch = (at: number, bytes: number) => {
     const range = place.get(name, { from: at, to: at + bytes });
-    // It may fail while nobody waits for it yet.
+    // The request may fail while nobody awaits it yet.
     range.catch(() => {});
     return { range, bytes };
   };

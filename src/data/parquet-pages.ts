@@ -5,9 +5,10 @@
  */
 import type { ColumnMetaData, Compressors, DataPageHeader, PageHeader } from 'hyparquet';
 
+type DictionaryPageHeader = NonNullable<PageHeader['dictionary_page_header']>;
 type DataPageHeaderV2 = NonNullable<PageHeader['data_page_header_v2']>;
 
-/** What is used of hyparquet. */
+/** The functions of hyparquet that the checks use. */
 export interface PageLibrary {
   parquetHeader(reader: { view: DataView; offset: number }): PageHeader;
   deltaBinaryUnpack(
@@ -25,11 +26,22 @@ export interface ColumnChunk {
   /** Levels of repetition and of definition that its values can have */
   maxRepetition: number;
   maxDefinition: number;
+  /** Bytes of a value, where the column says that all have so many */
+  typeLength: number | undefined;
 }
 
 /** Writers make pages of some 20,000 values, or of a whole row group. */
 const MAX_PAGE_VALUES = 2 ** 24;
-const MAX_PAGE_BYTES = 2 ** 30;
+/** Most bytes of a page when it is decompressed. Writers make pages of 1 MiB, and a few of 100 MB. */
+export const MAX_PAGE_BYTES = 2 ** 27;
+/** Most bytes of a text: in a file of lines it could not be longer, either. */
+export const MAX_CELL_BYTES = 2 ** 16;
+/** Most values of a list. */
+export const MAX_LIST_VALUES = 2 ** 16;
+/** Bytes of levels, and of a length, that a value has beside its text */
+const VALUE_BYTES = 16;
+/** Bytes of a page that are of no value, such as the rest of its last block */
+const SPARE_BYTES = 2 ** 20;
 /** The last run of a page is filled up, to a group of 8 values or to a block of the writer's. */
 const MAX_FILL = 2 ** 16;
 
@@ -63,12 +75,15 @@ function checkDelta(bytes: Uint8Array): void {
   must(values > 0 && values <= MAX_FILL && parts > 0 && values % parts === 0, 'blocks must have equal parts');
 }
 
+/** Takes `length` values of a page that are equal and follow each other. */
+type TakeRun = (value: number, length: number) => void;
+
 /**
- * Runs of a page: a header, then a value that repeats, or groups of eight values of `width` bits. Returns how
- * many of the first `count` values are `wanted`.
+ * Runs of a page: a header, then a value that repeats, or groups of eight values of `width` bits. `take` gets
+ * the first `count` values; without it only their number is checked.
  */
-function checkRuns(bytes: Uint8Array, width: number, count: number, wanted: number): number {
-  let [at, seen, found] = [0, 0, 0];
+function checkRuns(bytes: Uint8Array, width: number, count: number, take?: TakeRun): void {
+  let [at, seen] = [0, 0];
   while (seen < count) {
     let [header, shift] = [0, 0];
     for (let byte = 0x80; byte & 0x80; shift += 7) {
@@ -84,20 +99,40 @@ function checkRuns(bytes: Uint8Array, width: number, count: number, wanted: numb
       must(seen + length <= count, `a page of ${count} values must have runs of so many`);
       let value = 0;
       for (let shift = 0; shift < width; shift += 8) value += (bytes[at++] ?? 0) * 2 ** shift;
-      if (value === wanted) found += length;
+      take?.(value, length);
       seen += length;
       continue;
     }
     must(8 * length <= count - seen + MAX_FILL, `a page of ${count} values must have runs of so many`);
     const values = Math.min(8 * length, count - seen);
-    for (let index = 0; wanted >= 0 && index < values; index++) {
-      if (bitsAt(bytes, 8 * at + index * width, width) === wanted) found += 1;
-    }
+    for (let index = 0; take && index < values; index++)
+      take(bitsAt(bytes, 8 * at + index * width, width), 1);
     at += length * width;
     seen += values;
   }
+}
+
+/** Checks runs as `checkRuns`. Returns how many of the values are `wanted`. */
+function countRuns(bytes: Uint8Array, width: number, count: number, wanted: number): number {
+  let found = 0;
+  checkRuns(bytes, width, count, (value, length) => {
+    if (value === wanted) found += length;
+  });
   return found;
 }
+
+/** Checks lengths of texts that follow each other, each with its length before it. */
+function checkTexts(bytes: Uint8Array, count: number): void {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  let at = 0;
+  for (let index = 0; index < count; index++) {
+    must(at + 4 <= bytes.length, `a page of ${count} texts must have the length of each`);
+    at += 4 + checkLength(view.getUint32(at, true));
+  }
+  must(at <= bytes.length, 'the last text of a page must end in it');
+}
+
+const checkLength = (length: number) => within(length, MAX_CELL_BYTES, 'the bytes of a text');
 
 function bitsAt(bytes: Uint8Array, from: number, width: number): number {
   let value = 0;
@@ -108,7 +143,7 @@ function bitsAt(bytes: Uint8Array, from: number, width: number): number {
   return value;
 }
 
-/** Lengths of literals and copies. One of more than 31 bits would count backwards. */
+/** Checks lengths of literals and copies. A length of more than 31 bits would count backwards. */
 export function checkSnappy(input: Uint8Array): void {
   let at = 0;
   while (at < input.length && input[at++]! >= 0x80);
@@ -128,15 +163,21 @@ export function checkSnappy(input: Uint8Array): void {
   must(at === input.length, 'a page compressed with snappy must end with its last piece');
 }
 
-class Pages {
+class PageWalk {
+  /** Values since the last one that begins a row. A list may go on in the next page. */
+  private listed = 0;
+
   constructor(
     private readonly library: PageLibrary,
     private readonly compressors: Compressors,
     private readonly chunk: ColumnChunk,
   ) {}
 
-  private unpacked(input: Uint8Array, size: number): Uint8Array {
+  /** @param count values of the page, which have to be so many bytes together */
+  private unpacked(input: Uint8Array, size: number, count: number): Uint8Array {
     const { codec } = this.chunk.meta;
+    const most = Math.min(MAX_PAGE_BYTES, count * (MAX_CELL_BYTES + VALUE_BYTES) + SPARE_BYTES);
+    within(size, most, `the size of a page of ${count}`);
     if (codec === 'UNCOMPRESSED') return input;
     const given = this.compressors[codec];
     must(given !== undefined, `the compression must be one that can be read, not ${codec}`);
@@ -150,50 +191,69 @@ class Pages {
     if (count === 0) return;
     if (encoding.startsWith('DELTA_')) checkDelta(page);
     if (encoding === 'DELTA_BYTE_ARRAY') this.checkPrefixes(page, count);
+    if (encoding === 'DELTA_LENGTH_BYTE_ARRAY') this.lengths({ page, at: 0 }, count).forEach(checkLength);
+    if (encoding === 'PLAIN' && this.chunk.meta.type === 'BYTE_ARRAY') checkTexts(page, count);
     const dictionary = encoding === 'PLAIN_DICTIONARY' || encoding === 'RLE_DICTIONARY';
     if (!dictionary && encoding !== 'RLE') return;
     const bits = this.chunk.meta.type === 'BOOLEAN' || (version === 2 && !dictionary);
     if (bits) {
-      checkRuns(page.subarray(4), 1, count, -1);
+      checkRuns(page.subarray(4), 1, count);
       return;
     }
     const width = within(page[0] ?? -1, 32, 'the width of a page in bits');
-    if (width > 0 || version === 2) checkRuns(page.subarray(1), width, count, -1);
+    if (width > 0 || version === 2) checkRuns(page.subarray(1), width, count);
   }
 
-  /** A value is what it shares with the one before it, and the rest. */
+  /** Lengths from a place of a page on; the place is the one behind them afterwards. */
+  private lengths(from: { page: Uint8Array; at: number }, count: number): Int32Array {
+    const { page, at } = from;
+    const reader = { view: new DataView(page.buffer, page.byteOffset, page.byteLength), offset: at };
+    const lengths = new Int32Array(count);
+    checkDelta(page.subarray(at));
+    this.library.deltaBinaryUnpack(reader, count, lengths);
+    from.at = reader.offset;
+    return lengths;
+  }
+
+  /** Values that are a prefix of the value before, and a suffix of their own. */
   private checkPrefixes(page: Uint8Array, count: number): void {
-    const reader = { view: new DataView(page.buffer, page.byteOffset, page.byteLength), offset: 0 };
-    const [prefixes, suffixes] = [new Int32Array(count), new Int32Array(count)];
-    this.library.deltaBinaryUnpack(reader, count, prefixes);
-    checkDelta(page.subarray(reader.offset));
-    this.library.deltaBinaryUnpack(reader, count, suffixes);
-    let before = 0;
+    const place = { page, at: 0 };
+    const [prefixes, suffixes] = [this.lengths(place, count), this.lengths(place, count)];
+    let [before, all] = [0, 0];
     for (const [index, prefix] of prefixes.entries()) {
       within(prefix, before, 'the bytes that a value shares with the one before it');
-      before = prefix + within(suffixes[index]!, page.length, 'the length of a value');
+      before = checkLength(prefix + within(suffixes[index]!, page.length, 'the length of a value'));
+      all += before;
     }
+    within(all, MAX_PAGE_BYTES, 'the bytes of the texts of a page');
   }
 
-  /** Levels with their length before them. Returns what comes after, and how many are `wanted`. */
-  private levels(page: Uint8Array, max: number, count: number): { rest: Uint8Array; full: number } {
-    if (max === 0) return { rest: page, full: count };
+  /** Takes levels of repetition: 0 begins a row, and any other one goes on with a list of it. */
+  private takeRepetition: TakeRun = (level, length) => {
+    if (length > 0) this.listed = level === 0 ? 1 : this.listed + length;
+    must(this.listed <= MAX_LIST_VALUES, `a list must have at most ${MAX_LIST_VALUES} values`);
+  };
+
+  /** Checks levels with their length before them. Returns the bytes after them. */
+  private levels(page: Uint8Array, max: number, count: number, take: TakeRun): Uint8Array {
     must(page.length >= 4, 'a page must have the length of its levels');
     const length = new DataView(page.buffer, page.byteOffset).getUint32(0, true);
     within(length, page.length - 4, 'the length of the levels of a page');
-    return {
-      rest: page.subarray(4 + length),
-      full: checkRuns(page.subarray(4, 4 + length), widthOf(max), count, max),
-    };
+    checkRuns(page.subarray(4, 4 + length), widthOf(max), count, take);
+    return page.subarray(4 + length);
   }
 
   private checkFirst(input: Uint8Array, size: number, { num_values, encoding }: DataPageHeader): void {
     const { maxRepetition, maxDefinition } = this.chunk;
     const count = within(num_values, MAX_PAGE_VALUES, 'the values of a page');
-    const page = this.unpacked(input, size);
-    const { rest } = this.levels(page, maxRepetition, count);
-    const { rest: values, full } = this.levels(rest, maxDefinition, count);
-    this.checkValues(values, encoding, full, 1);
+    let page = this.unpacked(input, size, count);
+    if (maxRepetition > 0) page = this.levels(page, maxRepetition, count, this.takeRepetition);
+    let full = maxDefinition > 0 ? 0 : count;
+    if (maxDefinition > 0)
+      page = this.levels(page, maxDefinition, count, (level, length) => {
+        if (level === maxDefinition) full += length;
+      });
+    this.checkValues(page, encoding, full, 1);
   }
 
   private checkSecond(input: Uint8Array, size: number, header: DataPageHeaderV2): void {
@@ -207,20 +267,28 @@ class Pages {
       input.length - repetition,
       'the length of levels',
     );
-    if (maxRepetition > 0) checkRuns(input.subarray(0, repetition), widthOf(maxRepetition), count, -1);
+    if (maxRepetition > 0)
+      checkRuns(input.subarray(0, repetition), widthOf(maxRepetition), count, this.takeRepetition);
     const levels = repetition + definition;
     const there = maxDefinition === 0 || count === 0;
     const full = there
       ? count
-      : checkRuns(input.subarray(repetition, levels), widthOf(maxDefinition), count, maxDefinition);
+      : countRuns(input.subarray(repetition, levels), widthOf(maxDefinition), count, maxDefinition);
     must(full === count - nulls, `a page of ${count} values must have ${nulls} that are nothing`);
     const packed = input.subarray(levels);
-    const values = header.is_compressed === false ? packed : this.unpacked(packed, size - levels);
+    const values = header.is_compressed === false ? packed : this.unpacked(packed, size - levels, count);
     this.checkValues(values, header.encoding, count - nulls, 2);
   }
 
+  /** A dictionary; numbers in it are as large as their type. */
+  private checkWords(input: Uint8Array, size: number, words: DictionaryPageHeader): void {
+    const count = within(words.num_values, MAX_PAGE_VALUES, 'the values of a page');
+    if (this.chunk.meta.type === 'BYTE_ARRAY') checkTexts(this.unpacked(input, size, count), count);
+  }
+
   check(): void {
-    const { bytes } = this.chunk;
+    const { bytes, typeLength } = this.chunk;
+    if (typeLength !== undefined) checkLength(typeLength);
     const reader = { view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), offset: 0 };
     while (reader.offset < bytes.length - 1) {
       const header = this.library.parquetHeader(reader);
@@ -232,8 +300,7 @@ class Pages {
       const { data_page_header: first, data_page_header_v2: second, dictionary_page_header: words } = header;
       if (header.type === 'DATA_PAGE' && first) this.checkFirst(input, size, first);
       else if (header.type === 'DATA_PAGE_V2' && second) this.checkSecond(input, size, second);
-      else if (header.type === 'DICTIONARY_PAGE' && words)
-        within(words.num_values, MAX_PAGE_VALUES, 'the values of a page');
+      else if (header.type === 'DICTIONARY_PAGE' && words) this.checkWords(input, size, words);
       else throw new Error(`a page must be of data or a dictionary, not ${String(header.type)}`);
     }
   }
@@ -241,5 +308,5 @@ class Pages {
 
 /** Throws an error that says what must be in a page and is not. */
 export function checkPages(library: PageLibrary, compressors: Compressors, chunk: ColumnChunk): void {
-  new Pages(library, compressors, chunk).check();
+  new PageWalk(library, compressors, chunk).check();
 }

@@ -4,9 +4,10 @@
  */
 import * as zlib from 'node:zlib';
 import type { AsyncBuffer, ColumnMetaData, Compressors, FileMetaData, SchemaTree } from 'hyparquet';
-import { describe } from '../errors.js';
-import { importOptional } from '../optional.js';
+import { describe } from '../common/errors.js';
+import { importOptional } from '../common/optional.js';
 import { bad, sizeOf } from './bytes.js';
+import { textOfBytes } from './keys.js';
 import { isRemote, remoteBytes } from './object-store.js';
 import { checkPages, checkSnappy, type PageLibrary } from './parquet-pages.js';
 import type { Format } from './reader.js';
@@ -19,21 +20,27 @@ const GROUP_RANGES = 8;
 /** Values that are in memory at a time, and rows at least: every slice begins to decode at a page's start. */
 const SLICE_VALUES = 2 ** 22;
 const SLICE_ROWS = 16_384;
-/** Of pages that were decompressed to be looked through, until they are decoded. */
+/** Most bytes of pages that were decompressed to be looked through and are kept until they are decoded. */
 const KEPT_BYTES = 2 ** 27;
+
+/** Text is what the file calls UTF-8, and is UTF-8. Everything else stays bytes. */
+const DECODING = {
+  utf8: false,
+  parsers: { stringFromBytes: (bytes: Uint8Array | undefined) => bytes && (textOfBytes(bytes) ?? bytes) },
+} as unknown as { utf8: false };
 
 type Hyparquet = typeof import('hyparquet') & PageLibrary;
 
-interface Group {
-  /** Of all rows of the file */
+interface RowGroup {
+  /** Number of its first row in the file, from 0 */
   first: number;
   rows: number;
   columns: readonly ColumnMetaData[];
-  /** Its pages were looked through. */
+  /** True once all its pages were looked through: they are safe to decode. */
   checked: boolean;
 }
 
-/** A file of which the end was read. */
+/** A file whose metadata, at its end, were read. */
 interface Parsed {
   file: string;
   hyparquet: Hyparquet;
@@ -42,11 +49,11 @@ interface Parsed {
   tree: SchemaTree;
 }
 
-/** The same with the columns that are to be read. */
-interface Opened extends Parsed {
+/** A parsed file with the columns that are read of it. */
+interface OpenedParquet extends Parsed {
   columns: readonly string[];
   rows: number;
-  groups: readonly Group[];
+  groups: readonly RowGroup[];
 }
 
 async function importHyparquet(): Promise<Hyparquet> {
@@ -59,7 +66,7 @@ async function importHyparquet(): Promise<Hyparquet> {
  * Decompressed pages of a row group, by their places in the file. Every page is decompressed to be looked
  * through, and hyparquet decompresses it once more for every slice.
  */
-class Pages {
+class ColumnPages {
   private readonly bases = new WeakMap<ArrayBufferLike, number>();
   private readonly pages = new Map<number, Uint8Array>();
   private bytes = 0;
@@ -100,8 +107,8 @@ class Pages {
   }
 }
 
-/** What hyparquet calls is synchronous, so zstd is loaded before, where it is needed. */
-async function compressorsOf({ hyparquet, groups }: Opened): Promise<Compressors> {
+/** hyparquet calls decompressors synchronously, so zstd is loaded before, if a column needs it. */
+async function compressorsOf({ hyparquet, groups }: OpenedParquet): Promise<Compressors> {
   const zstd = groups.some(({ columns }) => columns.some(({ codec }) => codec === 'ZSTD'));
   const unpackZstd = zstd ? await unzstd() : undefined;
   const most = (size: number) => ({ maxOutputLength: Math.max(1, size) });
@@ -118,7 +125,7 @@ async function compressorsOf({ hyparquet, groups }: Opened): Promise<Compressors
   };
 }
 
-function groupsOf({ num_rows, row_groups }: FileMetaData, columns: readonly string[]): Group[] {
+function groupsOf({ num_rows, row_groups }: FileMetaData, columns: readonly string[]): RowGroup[] {
   let first = 0;
   const groups = row_groups.map((group) => {
     const rows = Number(group.num_rows);
@@ -153,7 +160,7 @@ async function parse(file: string): Promise<Parsed> {
   }
 }
 
-function withColumns(parsed: Parsed, columns: readonly string[]): Opened {
+function withColumns(parsed: Parsed, columns: readonly string[]): OpenedParquet {
   const { file, metadata } = parsed;
   try {
     const groups = groupsOf(metadata, columns);
@@ -163,9 +170,22 @@ function withColumns(parsed: Parsed, columns: readonly string[]): Opened {
   }
 }
 
-const namesOf = ({ tree }: Parsed): string[] => tree.children.map(({ element }) => element.name);
+/** @throws BAD_DATA for two columns of one name */
+function namesOf({ file, tree }: Parsed): string[] {
+  const names = tree.children.map(({ element }) => element.name);
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (twice !== undefined) throw bad(`${file}: has the column "${twice}" more than once`);
+  return names;
+}
 
-async function openSamples(file: string, columns: readonly string[]): Promise<Opened> {
+/** Columns with several values whose cells are bytes of a fixed length. Such a cell is one value. */
+function singleBytes({ tree }: Parsed, { sparse }: Schema): Set<string> {
+  const fixed = tree.children.filter(({ element }) => element.type === 'FIXED_LEN_BYTE_ARRAY');
+  const names = fixed.map(({ element }) => element.name);
+  return new Set(names.filter((name) => sparse.some(({ column, multi }) => multi && column === name)));
+}
+
+async function openSamples(file: string, columns: readonly string[]): Promise<OpenedParquet> {
   const parsed = await parse(file);
   const there = namesOf(parsed);
   const missing = columns.find((column) => !there.includes(column));
@@ -173,7 +193,7 @@ async function openSamples(file: string, columns: readonly string[]): Promise<Op
   throw bad(`${file}: the schema needs the column "${missing}", and the file has ${there.join(', ')}`);
 }
 
-/** The levels that values of a column have. */
+/** The levels that values of a column have, and their length if it is fixed. */
 function levelsOf(tree: SchemaTree, path: readonly string[]) {
   let [node, maxRepetition, maxDefinition] = [tree, 0, 0];
   for (const name of path) {
@@ -181,15 +201,15 @@ function levelsOf(tree: SchemaTree, path: readonly string[]) {
     if (node.element.repetition_type === 'REPEATED') maxRepetition += 1;
     if (node.element.repetition_type !== 'REQUIRED') maxDefinition += 1;
   }
-  return { maxRepetition, maxDefinition };
+  return { maxRepetition, maxDefinition, typeLength: node.element.type_length };
 }
 
 /** The needed columns of a row group, in memory; its pages are looked through the first time. */
 async function loaded(
-  opened: Opened,
+  opened: OpenedParquet,
   index: number,
   compressors: Compressors,
-  pages: Pages,
+  pages: ColumnPages,
 ): Promise<AsyncBuffer> {
   const { file, hyparquet, buffer, tree, groups } = opened;
   const group = groups[index]!;
@@ -213,7 +233,7 @@ async function loaded(
   group.checked = true;
   return {
     byteLength: buffer.byteLength,
-    /** What is between columns is not there, and nobody looks at it. */
+    /** Bytes between the needed columns are zero: hyparquet does not look at them. */
     slice(from, to = buffer.byteLength) {
       const whole = parts.find(({ begin, bytes }) => begin === from && begin + bytes.length === to);
       if (whole && whole.bytes.length === whole.bytes.buffer.byteLength)
@@ -274,7 +294,7 @@ class Cells {
 }
 
 async function* slices(
-  opened: Opened,
+  opened: OpenedParquet,
   range: { begin: number; end: number },
   onRead: () => void = () => {},
 ): AsyncGenerator<ColumnSlice, void, undefined> {
@@ -283,7 +303,7 @@ async function* slices(
   for (const [index, { first, rows }] of opened.groups.entries()) {
     const [begin, end] = [Math.max(range.begin, first), Math.min(range.end, first + rows)];
     if (begin >= end) continue;
-    const pages = new Pages();
+    const pages = new ColumnPages();
     const compressors = pages.keeping(all);
     const buffer = await loaded(opened, index, compressors, pages);
     onRead();
@@ -304,7 +324,7 @@ interface Slice {
 }
 
 async function readSlice(
-  { file, hyparquet, metadata, columns }: Opened,
+  { file, hyparquet, metadata, columns }: OpenedParquet,
   { buffer, compressors, group, begin, end }: Slice,
 ): Promise<Cells[]> {
   const where = `${file}: row group ${group + 1}, rows ${begin + 1} to ${end}`;
@@ -313,6 +333,7 @@ async function readSlice(
     await hyparquet.parquetRead({
       ...{ file: buffer, metadata, compressors, rowStart: begin, rowEnd: end },
       columns: [...columns],
+      ...DECODING,
       onChunk: ({ columnName, columnData, rowStart }) => cells.get(columnName)?.add(rowStart, columnData),
     });
   } catch (error) {
@@ -331,7 +352,7 @@ export interface ParquetSlice {
   objects: readonly Record<string, unknown>[];
 }
 
-/** A file: names of its columns, and what some of them hold in all rows. */
+/** A file: names of its columns, and a reader of some of them in all rows. */
 export interface ParquetFile {
   columns: readonly string[];
   /** @throws BAD_DATA */
@@ -355,14 +376,13 @@ export async function openParquet(file: string): Promise<ParquetFile> {
 
 export function parquetFormat(schema: Schema): Format<SchemaRows> {
   const columns = columnsOf(schema);
-  const files = new Map<string, Promise<Opened>>();
+  const files = new Map<string, Promise<OpenedParquet>>();
   const opened = (file: string) => {
     const known = files.get(file) ?? openSamples(file, columns);
     files.set(file, known);
     return known;
   };
   return {
-    grows: false,
     async measure(file) {
       const { rows, groups } = await opened(file);
       return {
@@ -377,9 +397,15 @@ export function parquetFormat(schema: Schema): Format<SchemaRows> {
     async *read(range, sink, onRead) {
       const { file } = range;
       const cells: unknown[] = [];
-      for await (const slice of slices(await opened(file), range, onRead)) {
+      const whole = await opened(file);
+      const single = singleBytes(whole, schema);
+      const isSingle = columns.map((column) => single.has(column));
+      for await (const slice of slices(whole, range, onRead)) {
         for (let index = 0; index < slice.rows; index++) {
-          for (let at = 0; at < columns.length; at++) cells[at] = slice.columns[at]!.next();
+          for (let at = 0; at < columns.length; at++) {
+            const cell = slice.columns[at]!.next();
+            cells[at] = isSingle[at] && cell instanceof Uint8Array ? [cell] : cell;
+          }
           const problem = sink.rows.add(cells);
           if (problem) throw bad(`${file}: row ${slice.first + index + 1}: ${problemText(problem)}`);
           const batch = sink.added();

@@ -1,9 +1,15 @@
-/** Makes a schema of what a user wrote. What is wrong is one line: where, what must be there, what is. */
+/** Makes a schema of the JSON of a user. An error is one line: where, what must be there, what is there. */
 import { readFile } from 'node:fs/promises';
-import { describe, KintsugiError } from '../errors.js';
-import type { InitializerSpec } from '../native.js';
-import { isOptimizerKind, NO_EXTRAS, OPTIMIZER_KINDS, optimizerOf, optimizerProblem } from '../optimizers.js';
-import { checkText } from '../options.js';
+import { describe, KintsugiError, valueText } from '../common/errors.js';
+import { checkText } from '../common/options.js';
+import type { InitializerSpec } from '../engine/native.js';
+import {
+  isOptimizerKind,
+  NO_EXTRAS,
+  OPTIMIZER_KINDS,
+  optimizerOf,
+  optimizerProblem,
+} from '../engine/optimizers.js';
 import {
   COMMON_TABLE,
   DEFAULT_LIMIT,
@@ -19,15 +25,14 @@ const MAX_LIMIT = 10_000;
 const MAX_DIM = 65_536;
 
 /** A value with its place, for messages. */
-class Given {
+class GivenFields {
   constructor(
     readonly value: unknown,
     readonly place: string,
   ) {}
 
   wrong(expected: string): KintsugiError {
-    const text = this.value === undefined ? 'nothing' : (JSON.stringify(this.value) ?? typeof this.value);
-    const found = text.length > 60 ? `${text.slice(0, 60)}...` : text;
+    const found = this.value === undefined ? 'nothing' : valueText(this.value, 60);
     return new KintsugiError('BAD_ARGUMENT', `${this.place} must be ${expected}, not ${found}`);
   }
 
@@ -67,13 +72,13 @@ class Given {
     return found;
   }
 
-  list(expected: string): Given[] {
+  list(expected: string): GivenFields[] {
     if (!Array.isArray(this.value)) throw this.wrong(expected);
-    return (this.value as unknown[]).map((each, index) => new Given(each, `${this.place}[${index}]`));
+    return (this.value as unknown[]).map((each, index) => new GivenFields(each, `${this.place}[${index}]`));
   }
 
   /** The fields of an object that has no others. */
-  fields<Name extends string>(expected: string, ...names: readonly Name[]): Record<Name, Given> {
+  fields<Name extends string>(expected: string, ...names: readonly Name[]): Record<Name, GivenFields> {
     if (!this.isObject) throw this.wrong(expected);
     const value = this.value as Record<string, unknown>;
     const surplus = Object.keys(value).find((name) => !(names as readonly string[]).includes(name));
@@ -81,17 +86,20 @@ class Given {
       const text = `${this.place} has no field "${surplus}"; it has ${names.join(', ')}`;
       throw new KintsugiError('BAD_ARGUMENT', text);
     }
-    return Object.fromEntries(names.map((name) => [name, this.field(value, name)])) as Record<Name, Given>;
+    return Object.fromEntries(names.map((name) => [name, this.field(value, name)])) as Record<
+      Name,
+      GivenFields
+    >;
   }
 
-  entries(expected: string): [string, Given][] {
+  entries(expected: string): [string, GivenFields][] {
     if (!this.isObject) throw this.wrong(expected);
     const value = this.value as Record<string, unknown>;
     return Object.keys(value).map((name) => [name, this.field(value, name)]);
   }
 
-  private field(value: Record<string, unknown>, name: string): Given {
-    return new Given(Object.hasOwn(value, name) ? value[name] : undefined, joined(this.place, name));
+  private field(value: Record<string, unknown>, name: string): GivenFields {
+    return new GivenFields(Object.hasOwn(value, name) ? value[name] : undefined, joined(this.place, name));
   }
 }
 
@@ -118,9 +126,9 @@ export async function readSchema(file: string): Promise<Schema> {
  */
 export function parseSchema(value: unknown, where: string): Schema {
   checkText('parseSchema: where', where);
-  const whole = new Given(value, where);
+  const whole = new GivenFields(value, where);
   whole.fields('an object', 'label', 'dense', 'sparse', 'tables', 'weight', 'time', 'header');
-  const { label, dense, sparse, tables, weight, time, header } = new Given(value, `${where}: `).fields(
+  const { label, dense, sparse, tables, weight, time, header } = new GivenFields(value, `${where}: `).fields(
     'an object',
     ...(['label', 'dense', 'sparse', 'tables', 'weight', 'time', 'header'] as const),
   );
@@ -142,7 +150,7 @@ export function parseSchema(value: unknown, where: string): Schema {
   };
 }
 
-function checkNames(list: Given, columns: readonly { name: string }[]): void {
+function checkNames(list: GivenFields, columns: readonly { name: string }[]): void {
   const seen = new Map<string, number>();
   for (const [index, { name }] of columns.entries()) {
     const before = seen.get(name);
@@ -154,7 +162,7 @@ function checkNames(list: Given, columns: readonly { name: string }[]): void {
   }
 }
 
-function headerOf(header: Given): string[] {
+function headerOf(header: GivenFields): string[] {
   const names = header.list('a list of the names of all columns').map((name) => name.text());
   if (names.length === 0) throw header.wrong('a list of the names of all columns');
   const twice = names.find((name, index) => names.indexOf(name) !== index);
@@ -163,13 +171,13 @@ function headerOf(header: Given): string[] {
   return names;
 }
 
-function labelOf(given: Given): Label {
+function labelOf(given: GivenFields): Label {
   if (typeof given.value === 'string') return { column: given.text() };
   const { column, atLeast } = given.fields('a column, or { column, atLeast }', 'column', 'atLeast');
   return { column: column.text(), atLeast: atLeast.missing ? undefined : atLeast.number() };
 }
 
-function transformOf(given: Given): Transform {
+function transformOf(given: GivenFields): Transform {
   if (given.missing) return { kind: 'none' };
   const expected = '"log1p", { "normalise": { "mean", "std" } } or { "bucketise": [boundaries] }';
   if (given.value === 'log1p') return { kind: 'log1p' };
@@ -186,7 +194,7 @@ function transformOf(given: Given): Transform {
   return { kind: 'bucketise', boundaries };
 }
 
-function denseColumn(given: Given): DenseColumn {
+function denseColumn(given: GivenFields): DenseColumn {
   if (typeof given.value === 'string')
     return { name: given.text(), column: given.text(), transform: { kind: 'none' }, width: 1 };
   const expected = 'a column, or { column, name, transform }';
@@ -201,11 +209,13 @@ function denseColumn(given: Given): DenseColumn {
 }
 
 const SPARSE_FIELDS = [
-  ...(['column', 'name', 'key', 'table', 'multi', 'pooling', 'limit', 'weights', 'separator'] as const),
+  ...(['column', 'name', 'key', 'encoding', 'table', 'multi'] as const),
+  ...(['pooling', 'limit', 'weights', 'separator'] as const),
 ];
 
-function sparseColumn(given: Given): SparseColumn {
-  const object = typeof given.value === 'string' ? new Given({ column: given.text() }, given.place) : given;
+function sparseColumn(given: GivenFields): SparseColumn {
+  const object =
+    typeof given.value === 'string' ? new GivenFields({ column: given.text() }, given.place) : given;
   const fields = object.fields(`a column, or { ${SPARSE_FIELDS.join(', ')} }`, ...SPARSE_FIELDS);
   const { column, name, key, table, pooling, limit, weights, separator } = fields;
   const multi = fields.multi.missing ? false : fields.multi.boolean();
@@ -216,10 +226,17 @@ function sparseColumn(given: Given): SparseColumn {
       throw new KintsugiError('BAD_ARGUMENT', text);
     }
   }
+  const kind = key.missing ? 'string' : key.oneOf('integer', 'hash', 'hash64', 'string');
+  const { encoding } = fields;
+  if (!encoding.missing && kind !== 'string') {
+    const text = `${encoding.place} needs "key": "string": other keys are digits`;
+    throw new KintsugiError('BAD_ARGUMENT', text);
+  }
   return {
     name: name.missing ? column.text() : name.text(),
     column: column.text(),
-    key: key.missing ? 'string' : key.oneOf('integer', 'hash', 'string'),
+    key: kind,
+    ...(!encoding.missing && { encoding: encoding.oneOf('bytes', 'utf8') }),
     table: table.missing ? COMMON_TABLE : table.text(),
     shared: !table.missing,
     multi,
@@ -230,7 +247,7 @@ function sparseColumn(given: Given): SparseColumn {
   };
 }
 
-function tablesOf(given: Given, columns: readonly SparseColumn[]): SchemaTable[] {
+function tablesOf(given: GivenFields, columns: readonly SparseColumn[]): SchemaTable[] {
   const entries = given.missing ? [] : given.entries('an object of tables by name');
   const known = new Map(entries.map(([name, table]) => [name, tableOf(name, table)]));
   const used = [...new Set(columns.map(({ table }) => table))];
@@ -239,7 +256,7 @@ function tablesOf(given: Given, columns: readonly SparseColumn[]): SchemaTable[]
   return used.map((name) => known.get(name) ?? { name });
 }
 
-function tableOf(name: string, given: Given): SchemaTable {
+function tableOf(name: string, given: GivenFields): SchemaTable {
   const fields = given.fields('{ dim, optimizer, initializer }', 'dim', 'optimizer', 'initializer');
   const { dim, optimizer, initializer } = fields;
   return {
@@ -250,7 +267,7 @@ function tableOf(name: string, given: Given): SchemaTable {
   };
 }
 
-function optimizerSpecOf(given: Given): SchemaTable['optimizer'] {
+function optimizerSpecOf(given: GivenFields): SchemaTable['optimizer'] {
   const expected = `{ kind, lr, ... } with one of ${OPTIMIZER_KINDS.join(', ')}`;
   if (!given.isObject) throw given.wrong(expected);
   const { kind, lr, ...rest } = given.value as Record<string, unknown>;
@@ -266,7 +283,7 @@ function optimizerSpecOf(given: Given): SchemaTable['optimizer'] {
   return spec;
 }
 
-function initializerOf(given: Given): InitializerSpec {
+function initializerOf(given: GivenFields): InitializerSpec {
   const kinds = {
     zeros: [],
     constant: ['value'],
@@ -275,7 +292,7 @@ function initializerOf(given: Given): InitializerSpec {
   } as const;
   const all = given.fields('{ kind, ... }', 'kind', 'value', 'low', 'high', 'mean', 'std');
   const kind = all.kind.oneOf('zeros', 'constant', 'uniform', 'normal');
-  const fields = given.fields('', 'kind', ...kinds[kind]) as Record<string, Given>;
+  const fields = given.fields('', 'kind', ...kinds[kind]) as Record<string, GivenFields>;
   const numbers = kinds[kind].map((name) => [name, fields[name]!.number()]);
   return { kind, ...Object.fromEntries(numbers) } as InitializerSpec;
 }

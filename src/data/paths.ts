@@ -1,18 +1,19 @@
-/** The files that are meant by paths, directories and patterns. */
-import { readdir, stat } from 'node:fs/promises';
+/** Paths, directories and patterns as lists of files. */
+import { readdir, realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { describe } from '../errors.js';
+import { describe } from '../common/errors.js';
 import { bad, sizeOf } from './bytes.js';
 import { isRemote, remoteFiles } from './object-store.js';
 
-/** Names that begin so are not data: what programs leave beside it, such as `_SUCCESS`. */
+/** Names that begin so are not data: programs leave such files beside it, for example `_SUCCESS`. */
 const HIDDEN = /^[._]/;
 const PATTERN = /[*?]/;
 
 /**
  * Files in the order of the arguments. A directory stands for the files in it and below it, `*` and `?` in a
  * path for what they match within one name; both are taken in the order of their names, so that every worker
- * has the same order. @throws BAD_DATA where there is no file, or something else than one
+ * has the same order. @throws BAD_DATA where there is no file, or something else than one, or links lead to
+ * one directory twice
  */
 export async function expandPaths(paths: readonly string[]): Promise<string[]> {
   return (await Promise.all(paths.map(expand))).flat();
@@ -27,7 +28,7 @@ async function expand(path: string): Promise<string[]> {
   return someOf(await matching(path), `${path}: no file matches`);
 }
 
-/** An object store has no directories: one is what the names of files begin with. */
+/** An object store has no directories: there a directory is a common beginning of the names of files. */
 async function expandRemote(path: string): Promise<string[]> {
   const fixed = path.slice(0, path.search(/[*?]|$/));
   const files = (await remoteFiles(fixed)).sort();
@@ -52,7 +53,7 @@ async function expandRemote(path: string): Promise<string[]> {
   );
 }
 
-/** What a pattern matches; neither `*` nor `?` goes beyond a name. */
+/** The regular expression of a pattern. Neither `*` nor `?` matches a slash. */
 function matcherOf(pattern: string): RegExp {
   const text = pattern
     .replace(/[\\^$.+()[\]{}|]/g, '\\$&')
@@ -78,13 +79,25 @@ async function namesIn(directory: string): Promise<{ name: string; directory: bo
   }
 }
 
-async function below(directory: string): Promise<string[]> {
-  const entries = (await namesIn(directory)).filter(({ name }) => !HIDDEN.test(name));
-  const files = entries.map((entry) => {
-    const path = join(directory, entry.name);
-    return entry.directory ? below(path) : [path];
+/**
+ * All data below a directory. `seen` has the directories so far, by what they are without links. One that is
+ * reached twice is an error: its samples would be trained twice, or the walk would never end.
+ */
+async function below(directory: string, seen = new Map<string, string>()): Promise<string[]> {
+  const real = await realpath(directory).catch((error: unknown) => {
+    throw bad(`${directory}: ${describe(error)}`, error);
   });
-  return (await Promise.all(files)).flat();
+  const other = seen.get(real);
+  if (other !== undefined) throw bad(`${directory}: is the same directory as ${other}, by a link`);
+  seen.set(real, directory);
+  const files: string[] = [];
+  for (const entry of await namesIn(directory)) {
+    if (HIDDEN.test(entry.name)) continue;
+    const path = join(directory, entry.name);
+    if (entry.directory) files.push(...(await below(path, seen)));
+    else files.push(path);
+  }
+  return files;
 }
 
 async function matching(pattern: string): Promise<string[]> {

@@ -1,14 +1,15 @@
 /**
- * What reads data files. A format says what a range of a file is and makes rows of it; everything above (the
+ * Readers of data files. A format says what a range of a file is and makes rows of it; everything above (the
  * ranges that workers lease, batches) is the same for all formats.
  *
  * Ranges that follow each other share no sample and miss none. This is what makes training exactly once, so
  * whether a sample belongs to a range may depend on nothing but the file and the range.
  */
-import { KintsugiError } from '../errors.js';
-import type { Batch, Rows } from './batch.js';
-import { checkFiles, isPacked } from './bytes.js';
+import { KintsugiError } from '../common/errors.js';
+import type { Batch, SparseRows } from './batch.js';
+import { checkFiles } from './bytes.js';
 import { isRemote } from './object-store.js';
+import { isPacked } from './packing.js';
 
 /** How large a file is, in the unit of its ranges. */
 export interface Measure {
@@ -17,9 +18,11 @@ export interface Measure {
   perSample: number;
   /** Least units of a range; where it can only be read from the start of the file, few ranges are better. */
   least: number;
+  /** The file has no samples although it has a size: it is a header, and nothing else. */
+  empty?: boolean;
 }
 
-export interface Range {
+export interface ByteRange {
   file: string;
   /** The samples that start in these units; the last one may end beyond. */
   begin: number;
@@ -27,25 +30,23 @@ export interface Range {
 }
 
 /** Takes the rows of a format: after each one it says whether that completed a batch. */
-export interface Sink<R extends Rows> {
+export interface RowSink<R extends SparseRows> {
   /** Where the next row goes. */
   readonly rows: R;
   /** A row was added. */
   added(): Batch | undefined;
 }
 
-export interface Format<R extends Rows> {
-  /** What is appended to a file changes nothing before it. */
-  readonly grows: boolean;
+export interface Format<R extends SparseRows> {
   /** @throws BAD_DATA for a file that cannot be read */
   measure(file: string): Promise<Measure>;
   /** Samples. @throws BAD_DATA */
   count(file: string): Promise<number>;
   /** The batches that the samples of a range complete. @throws BAD_DATA */
-  read(range: Range, sink: Sink<R>, onRead?: () => void): AsyncGenerator<Batch, void, undefined>;
+  read(range: ByteRange, sink: RowSink<R>, onRead?: () => void): AsyncGenerator<Batch, void, undefined>;
 }
 
-export interface RangeOptions extends Range {
+export interface RangeOptions extends ByteRange {
   /** Samples per batch; the last one of the range may have fewer */
   batch: number;
   /** Called while reading goes on, also when no batch is complete for a long time. */
@@ -53,7 +54,7 @@ export interface RangeOptions extends Range {
 }
 
 /** A reader of files, whatever their formats. */
-export interface Reader {
+export interface DataReader {
   /** Whether a file can be followed while it grows. */
   grows(file: string): boolean;
   /** @throws BAD_DATA for a file that cannot be read */
@@ -64,7 +65,7 @@ export interface Reader {
   readRange(options: RangeOptions): AsyncGenerator<Batch, void, undefined>;
 }
 
-class Collector<R extends Rows> implements Sink<R> {
+class Collector<R extends SparseRows> implements RowSink<R> {
   rows: R;
 
   constructor(
@@ -90,22 +91,25 @@ class Collector<R extends Rows> implements Sink<R> {
   }
 }
 
-/**
- * @param formatOf the format of a file, by its name
- * @param begin an empty batch of so many rows
- */
-export function readerOf<R extends Rows>(
-  formatOf: (file: string) => Format<R>,
-  begin: (capacity: number) => R,
-): Reader {
-  async function* read(range: Range, batch: number, onRead?: () => void) {
+/** How a reader reads files of several formats. */
+export interface ReaderFormats<R extends SparseRows> {
+  /** The format that the name of a file says. */
+  formatOf(file: string): Format<R>;
+  /** Whether the format of this file allows that it grows. */
+  grows(file: string): boolean;
+  /** An empty batch of so many rows. */
+  begin(capacity: number): R;
+}
+
+export function readerOf<R extends SparseRows>({ formatOf, grows, begin }: ReaderFormats<R>): DataReader {
+  async function* read(range: ByteRange, batch: number, onRead?: () => void) {
     const sink = new Collector(begin, batch);
     yield* formatOf(range.file).read(range, sink, onRead);
     const last = sink.end();
     if (last) yield last;
   }
   return {
-    grows: (file) => formatOf(file).grows && !isPacked(file) && !isRemote(file),
+    grows: (file) => grows(file) && !isPacked(file) && !isRemote(file),
     async measure(file) {
       await checkFiles([file]);
       return formatOf(file).measure(file);

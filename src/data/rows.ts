@@ -1,42 +1,52 @@
 /**
  * Rows of a schema. Every format hands over the cells of a sample as values; here they become numbers and
- * keys, so the same data in two formats are the same batches. A cell is text, a number, a boolean, a bigint
- * or a list of them. Nothing, null, NaN and the empty text are a missing value.
+ * keys, so the same data in two formats are the same batches. A cell is text, bytes, a number, a boolean, a
+ * bigint or a list of them. Nothing, null and the empty text are a missing value. NaN is none: it is wrong
+ * in every format.
  */
-import { loadNative } from '../native.js';
-import { LINE_STATE, LineStop, type NativeLineParser, NO_COLUMN } from '../native-data.js';
-import type { Batch, Rows, SparseValues } from './batch.js';
-import { KEY_EXPECTED, KeyMaker } from './keys.js';
-import type { Taken } from './lines.js';
+import { valueText } from '../common/errors.js';
+import { loadNative } from '../engine/native.js';
+import { LINE_STATE, LineStop, type NativeLineParser, NO_COLUMN } from '../engine/native-data.js';
+import type { Batch, SparseRows, SparseValues } from './batch.js';
+import { expectedOf, isList, KeyMaker, textOfBytes } from './keys.js';
+import type { TakenLines } from './lines.js';
 import { finishLogarithms, logarithms } from './logarithms.js';
 import { columnsOf, type DenseColumn, denseWidth, type Schema, type SparseColumn } from './schema.js';
 
 /** A cell that is not what its column must be. */
-export interface Problem {
+export interface RowProblem {
   column: string;
   expected: string;
   found: unknown;
 }
 
-/** One line about it, without a place. */
-export function problemText({ column, expected, found }: Problem): string {
-  let text = typeof found === 'bigint' ? String(found) : (JSON.stringify(found) ?? typeof found);
-  if (text.length > 40) text = `${text.slice(0, 40)}...`;
-  return `column "${column}" must be ${expected}, not ${text}`;
+/** A problem in one line, without its place. */
+export function problemText({ column, expected, found }: RowProblem): string {
+  return `column "${column}" must be ${expected}, not ${valueText(found)}`;
 }
 
-const isMissing = (cell: unknown) => cell === undefined || cell === null || cell === '' || Number.isNaN(cell);
+const isMissing = (cell: unknown) =>
+  cell === undefined || cell === null || cell === '' || (cell instanceof Uint8Array && cell.length === 0);
 
-/** What is beyond does not fit a float32. */
+/** Largest number that a row takes: a larger one does not fit a float32. */
 const MAX_FLOAT = 3.4e38;
 /** Decimal notation; what else `Number` takes (0x10, Infinity, blanks) is a mistake in a data file. */
 const DECIMAL = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
 
-/** NaN for what is no finite number. */
+/** Labels as words: `True` is how pandas writes it. */
+const TRUTH = new Map([
+  ['true', 1],
+  ['True', 1],
+  ['false', 0],
+  ['False', 0],
+]);
+
+/** A cell as a number; NaN for anything but a finite number. */
 export function numberOf(cell: unknown): number {
   if (typeof cell === 'number') return Number.isFinite(cell) ? cell : Number.NaN;
   if (typeof cell === 'string') return DECIMAL.test(cell) ? numberOf(Number(cell)) : Number.NaN;
   if (typeof cell === 'bigint' || typeof cell === 'boolean') return Number(cell);
+  if (cell instanceof Uint8Array) return numberOf(textOfBytes(cell));
   // A day or a moment in parquet.
   return cell instanceof Date ? numberOf(cell.getTime() / 1000) : Number.NaN;
 }
@@ -51,7 +61,7 @@ class Bag {
   private words: Uint32Array;
   private weights: Float32Array | undefined;
   private readonly offsets: Uint32Array;
-  /** Keys that are there */
+  /** Number of keys so far */
   count = 0;
 
   constructor(
@@ -101,18 +111,18 @@ class Bag {
   }
 }
 
-/** The first ones; most batches are full, and then nothing is copied. */
+/** The first `count` floats. Most batches are full, and then nothing is copied. */
 function upTo<A extends { length: number; slice(from: number, to: number): A }>(array: A, count: number): A {
   return array.length === count ? array : array.slice(0, count);
 }
 
 /** The places of the columns of a schema in a sample's cells (`columnsOf`); -1: the schema has none. */
-class Plan {
+class RowPlan {
   readonly width: number;
   readonly labels: readonly number[];
   readonly dense: readonly number[];
   readonly sparse: readonly number[];
-  /** Of their weights */
+  /** Places of the weights of the sparse columns */
   readonly weights: readonly number[];
   readonly weight: number;
   readonly time: number;
@@ -130,17 +140,17 @@ class Plan {
   }
 }
 
-const plans = new WeakMap<Schema, Plan>();
+const plans = new WeakMap<Schema, RowPlan>();
 
-function planOf(schema: Schema): Plan {
-  const plan = plans.get(schema) ?? new Plan(schema);
+function planOf(schema: Schema): RowPlan {
+  const plan = plans.get(schema) ?? new RowPlan(schema);
   plans.set(schema, plan);
   return plan;
 }
 
-export class SchemaRows implements Rows {
+export class SchemaRows implements SparseRows {
   size = 0;
-  private readonly plan: Plan;
+  private readonly plan: RowPlan;
   private readonly targets: Float32Array;
   private readonly dense: Float32Array;
   private readonly bags: Bag[];
@@ -163,14 +173,14 @@ export class SchemaRows implements Rows {
    * Adds a sample. `cells` are those of `columnsOf(schema)`, in this order. After a problem nothing more may
    * be added.
    */
-  add(cells: readonly unknown[]): Problem | undefined {
+  add(cells: readonly unknown[]): RowProblem | undefined {
     const { schema, plan, size, bags } = this;
     for (let index = 0; index < plan.labels.length; index++) {
       const { column, atLeast } = schema.labels[index]!;
       const cell = cells[plan.labels[index]!];
       const value = isMissing(cell)
         ? Number.NaN
-        : numberOf(cell === 'true' ? 1 : cell === 'false' ? 0 : cell);
+        : numberOf(typeof cell === 'string' ? (TRUTH.get(cell) ?? cell) : cell);
       if (Number.isNaN(value))
         return { column, expected: atLeast === undefined ? '0 or 1' : 'a number', found: cell };
       if (atLeast === undefined && value !== 0 && value !== 1)
@@ -204,7 +214,7 @@ export class SchemaRows implements Rows {
    * Parses lines of data[from..) that begin before `until`, up to a full batch or a line that the parser does
    * not take.
    */
-  addAll(parser: NativeLineParser, data: Uint8Array, from: number, until: number): Taken {
+  addAll(parser: NativeLineParser, data: Uint8Array, from: number, until: number): TakenLines {
     const { bags, dense, targets, weights = NO_WEIGHTS, times = NO_TIMES } = this;
     const native = loadNative();
     const state = new Uint32Array(LINE_STATE.counts + bags.length);
@@ -227,7 +237,7 @@ export class SchemaRows implements Rows {
     return { at, lines };
   }
 
-  private addExtras(cells: readonly unknown[]): Problem | undefined {
+  private addExtras(cells: readonly unknown[]): RowProblem | undefined {
     const { schema, plan, size, weights, times } = this;
     if (weights) {
       const cell = cells[plan.weight];
@@ -268,20 +278,33 @@ function writeDense(into: Float32Array, at: number, { transform }: DenseColumn, 
   else into[at + transform.boundaries.filter((boundary) => value >= boundary).length] = 1;
 }
 
-/** The values of a cell: text is cut at the separator. */
+/** The values of a cell: text is cut at the separator, and so are bytes. */
 function listOf(cell: unknown, separator: string): ArrayLike<unknown> {
   if (isMissing(cell)) return [];
-  if (Array.isArray(cell) || ArrayBuffer.isView(cell)) return cell as unknown as ArrayLike<unknown>;
+  if (isList(cell)) return cell;
+  if (cell instanceof Uint8Array) return bytesCut(cell, Buffer.from(separator));
   return typeof cell === 'string' ? cell.split(separator) : [cell];
 }
 
-function addValues(bag: Bag, cell: unknown, weights: unknown): Problem | undefined {
+function bytesCut(cell: Uint8Array, separator: Uint8Array): Uint8Array[] {
+  const whole = Buffer.from(cell.buffer, cell.byteOffset, cell.length);
+  const parts: Uint8Array[] = [];
+  let from = 0;
+  for (let at = whole.indexOf(separator); at >= 0; at = whole.indexOf(separator, from)) {
+    parts.push(whole.subarray(from, at));
+    from = at + separator.length;
+  }
+  parts.push(whole.subarray(from));
+  return parts;
+}
+
+function addValues(bag: Bag, cell: unknown, weights: unknown): RowProblem | undefined {
   const { column, maker } = bag;
   const { multi, limit, separator } = column;
   if (!multi) {
     if (isMissing(cell)) maker.missing();
     else if (!maker.make(cell))
-      return { column: column.column, expected: `${KEY_EXPECTED[column.key]} or empty`, found: cell };
+      return { column: column.column, expected: `${expectedOf(column, cell)} or empty`, found: cell };
     bag.push(1);
     return undefined;
   }
@@ -293,7 +316,7 @@ function addValues(bag: Bag, cell: unknown, weights: unknown): Problem | undefin
   }
   for (let index = Math.max(0, values.length - limit); index < values.length; index++) {
     if (isMissing(values[index]) || !maker.make(values[index])) {
-      const expected = `a list of values, each ${KEY_EXPECTED[column.key]}`;
+      const expected = `a list of values, each ${expectedOf(column, values[index])}`;
       return { column: column.column, expected, found: values[index] };
     }
     const weight = weightList ? numberOf(weightList[index]) : 1;

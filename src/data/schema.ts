@@ -1,22 +1,23 @@
 /**
- * What the columns of data files mean to a model. `parseSchema` (parse-schema.ts) makes a schema of what
- * users write; here every default is filled in. Data in the Criteo layout need no schema (criteo.ts).
+ * A schema says what the columns of data files mean to a model. `parseSchema` (parse-schema.ts) makes one of
+ * the JSON that users write; here every default is filled in. Data in the Criteo layout need no schema
+ * (criteo.ts).
  */
-import type { InitializerSpec, OptimizerSpec } from '../native.js';
+import type { InitializerSpec, OptimizerSpec } from '../engine/native.js';
 
 /** Columns that name no table have rows of their own in this one. */
 export const COMMON_TABLE = 'embedding';
 /** Values of a multi-valued column that count, unless the schema says otherwise: the last ones. */
 export const DEFAULT_LIMIT = 100;
 
-/** What is predicted: 0 or 1. */
+/** A label, which a model predicts: 0 or 1. */
 export interface Label {
   column: string;
   /** 1 from this number on, else 0; undefined: the column has 0 and 1. */
   atLeast?: number | undefined;
 }
 
-/** What becomes of a number. A missing one becomes zeros, whatever the transform. */
+/** How a number becomes an input of the model. A missing one becomes zeros, whatever the transform. */
 export type Transform =
   | { kind: 'none' }
   /** log(1 + x); negative numbers count as 0 */
@@ -26,20 +27,24 @@ export type Transform =
   /** One value per bucket, 1 in the one that x falls into: below, between and from the boundaries on */
   | { kind: 'bucketise'; boundaries: readonly number[] };
 
-/** A column of numbers, with what becomes of them. */
+/** A column of numbers, with their transform. */
 export interface DenseColumn {
   name: string;
   column: string;
   transform: Transform;
-  /** Values that it gives */
+  /** Inputs of the model that the column gives */
   width: number;
 }
 
 /**
- * `integer`: from 0 to 2^63 - 1. `hash`: up to 16 hexadecimal digits of a hash, of which the highest bit does
- * not count. `string`: any text, of which a hash is taken.
+ * `integer`: from -2^63 + 1 to 2^64 - 2, but for -1 and 2^63; a negative one is the key of its
+ * two's complement. `hash64`: up to 16 hexadecimal digits of a hash. `hash`: the same without the highest
+ * bit, so two hashes that differ in it alone are one key. `string`: any text, of which a hash is taken.
  */
-export type KeyKind = 'integer' | 'hash' | 'string';
+export type KeyKind = 'integer' | 'hash' | 'hash64' | 'string';
+
+/** How the text of a cell is read: as it stands, or as UTF-8, and then anything else is BAD_DATA. */
+export type TextEncoding = 'bytes' | 'utf8';
 
 /** How the rows of several values become those of one; `none`: they are a sequence and stay apart. */
 export type Pooling = 'sum' | 'mean' | 'none';
@@ -49,21 +54,23 @@ export interface SparseColumn {
   name: string;
   column: string;
   key: KeyKind;
+  /** Encoding of text that becomes `string` keys; default: `bytes` */
+  encoding?: TextEncoding | undefined;
   table: string;
   /** The table was named: its keys are the values themselves, and columns that name it share its rows. */
   shared: boolean;
   /** Several values; of a single-valued one a missing value has a key of its own. */
   multi: boolean;
   pooling: Pooling;
-  /** Of more values only the last ones count. */
+  /** Most values of a sample that count: the last ones. */
   limit: number;
   /** Column with as many weights */
   weights?: string | undefined;
-  /** Between the values, where a cell is text */
+  /** Separates the values of a cell that is text */
   separator: string;
 }
 
-/** What is not said here is what the worker's flags say. */
+/** A table of the schema. A field that is undefined has the value of the worker's flags. */
 export interface SchemaTable {
   name: string;
   dim?: number | undefined;
@@ -71,7 +78,7 @@ export interface SchemaTable {
   initializer?: InitializerSpec | undefined;
 }
 
-/** What the columns of data files mean to a model. */
+/** The meaning of the columns of data files. */
 export interface Schema {
   /** At least one */
   labels: readonly Label[];

@@ -1,7 +1,7 @@
 /**
- * Where samples come from. A source has parts, such as the files of a directory or the partitions of a topic.
- * A part is cut in ranges, and workers lease them. The files that `--data` names are a source as any other
- * one (file-source.ts).
+ * Sources: where samples come from. A source has parts, such as the files of a directory or the partitions of
+ * a topic. A part is cut in ranges, and workers lease them. The files that `--data` names are a source as any
+ * other one (file-source.ts).
  *
  * The same range is the same samples in the same order, for every worker and at any time. Ranges that follow
  * each other share no sample and miss none. This is what makes training exactly once.
@@ -15,15 +15,17 @@ import { columnsOf, type Schema } from './schema.js';
 export interface SourcePart {
   /** All workers of a run must list the same names in the same order. */
   name: string;
-  /** How far it goes, in the unit of its ranges: bytes, rows, offsets. */
+  /** Where the part ends, in the unit of its ranges: bytes, rows, offsets. */
   size: number;
   /** Units per sample, about. Default: 1. */
   perSample?: number;
   /** Least units of a range. Default: 1. */
   least?: number;
+  /** The part has no samples although it has a size; a worker warns of it. Default: whether `size` is 0. */
+  empty?: boolean;
 }
 
-/** What a worker has leased: units `begin` to `end` of a part, without the unit `end`. */
+/** A range that a worker has leased: units `begin` to `end` of a part, without the unit `end`. */
 export interface SourceRange {
   /** Index in what `list` returned */
   part: number;
@@ -37,28 +39,28 @@ export interface SourceRange {
 
 /** A source of samples. */
 export interface Source {
-  /** The parts, each with how far it goes now. */
+  /** The parts, each with its size now. */
   list(): Promise<readonly SourcePart[]> | readonly SourcePart[];
   /** The samples of a range. `batchesOf` makes batches of samples that are objects. */
   read(range: SourceRange): AsyncIterable<Batch>;
-  /** Samples in all parts. Without it whoever needs their number reads all of them. */
+  /** Number of samples in all parts. Without this method all samples are read to count them. */
   count?(): Promise<number>;
   /**
-   * For `--follow`: how far each part goes now, in the order of `list`. What is below stays as it is, also
-   * after a power failure, and no part ever gets smaller.
+   * For `--follow`: how far each part goes now, in the order of `list`. Samples below that stay as they are,
+   * also after a power failure, and no part ever gets smaller.
    */
   sizes?(): Promise<readonly number[]>;
   /** Resolves when a part may have grown, or at the signal. Without it `sizes` is asked every second. */
   changed?(signal: AbortSignal): Promise<void>;
-  /** Nothing is called afterwards. */
+  /** Ends the source: no method is called afterwards. */
   close?(): Promise<void> | void;
 }
 
-/** What a source is made with. */
+/** Arguments of a `SourceFactory`. */
 export interface SourceOptions {
-  /** What `--data` or `--test` say, as they say it */
+  /** Values of `--data` or `--test`, as the user wrote them */
   paths: readonly string[];
-  /** What the columns mean; undefined: the Criteo layout */
+  /** Meaning of the columns; undefined: the Criteo layout */
   schema: Schema | undefined;
 }
 

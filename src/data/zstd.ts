@@ -4,8 +4,8 @@
  */
 import { type Duplex, Transform, type TransformCallback } from 'node:stream';
 import * as zlib from 'node:zlib';
-import { describe } from '../errors.js';
-import { importOptional } from '../optional.js';
+import { describe } from '../common/errors.js';
+import { importOptional } from '../common/optional.js';
 
 interface Native {
   createZstdDecompress?: (options: { chunkSize: number }) => Duplex;
@@ -18,7 +18,10 @@ export async function createUnzstd(chunkSize: number): Promise<Duplex> {
   return native ? native({ chunkSize }) : new Unzstd((await importFzstd()).Decompress);
 }
 
-/** Decompresses to so many bytes at once. @throws DEPENDENCY_MISSING where neither Node nor fzstd can */
+/**
+ * Makes a function that decompresses to `size` bytes at once. @throws DEPENDENCY_MISSING where neither Node
+ * nor fzstd can
+ */
 export async function unzstd(): Promise<(input: Uint8Array, size: number) => Uint8Array> {
   const native = (zlib as Native).zstdDecompressSync;
   if (native) return (input, size) => native(input, { maxOutputLength: Math.max(1, size) });
@@ -35,7 +38,7 @@ class Unzstd extends Transform {
 
   constructor(make: Decompress) {
     super();
-    // The decompressor uses its memory again.
+    // Copied, because the decompressor uses its memory again.
     this.inner = new make((chunk) => this.push(Buffer.from(chunk)));
   }
 

@@ -1,11 +1,11 @@
 /**
- * What a checkpoint is made of, as the roles speak of it: segments, which are files with rows of one shard,
- * and the manifest, which names them. src/checkpoint reads and writes these files.
+ * The parts of a checkpoint: segments, which are files with rows of one shard, and the manifest, which names
+ * them. src/stores/checkpoint reads and writes these files.
  */
 import {
   bool,
-  type Check,
   dataset,
+  type FieldCheck,
   integer,
   list,
   natural,
@@ -18,11 +18,11 @@ import {
 import { locate, type PeerId, type Pool, shardCount, type TableSpec } from './map.js';
 import type { DatasetSpec, SetAside } from './samples.js';
 
-/** Bytes of a segment, about: it is written in one request, and a few of them are in memory at a time. */
+/** Usual bytes of a segment: it is written in one request, and a few of them are in memory at a time. */
 export const SEGMENT_BYTES = 16 * 1024 * 1024;
 /**
- * Most bytes of a segment that is read. Memory is taken for a segment only up to here, whatever a manifest
- * says. A segment is larger than SEGMENT_BYTES by a row of every table and the state of sessions.
+ * Most bytes of a segment that is read. Memory for a segment is limited to this, whatever a manifest says. A
+ * segment may exceed SEGMENT_BYTES by a row of every table and the state of sessions.
  */
 export const MAX_SEGMENT_BYTES = 256 * 1024 * 1024;
 
@@ -34,7 +34,7 @@ export interface SegmentRef {
   /** From the root of the place: `000012/1f0c33aa-g3-m1-0.safetensors`. */
   name: string;
   bytes: number;
-  /** Of the whole file, hexadecimal. */
+  /** Digest of the whole file, hexadecimal. */
   sha256: string;
   /** Rows of all tables in it. */
   rows: number;
@@ -45,14 +45,14 @@ export interface SavedShard {
   pool: string;
   /** Number in its pool. */
   shard: number;
-  /** Where that is: `locate`. */
+  /** Group and member of the shard: `locate` of its number. */
   group: number;
   member: number;
   /** Stream position of its newest segments. */
   position: number;
-  /** Its newest segments hold what changed after this stamp of its owner's engine; 0: all rows. */
+  /** The newest segments have the rows that changed after this stamp of the owner's engine; 0: all rows. */
   since: number;
-  /** All that are to be loaded, oldest first, those of earlier checkpoints included. */
+  /** All segments that are to be loaded, oldest first, with those of earlier checkpoints. */
   segments: SegmentRef[];
 }
 
@@ -72,7 +72,7 @@ export interface SavedRange {
   failedAt: number;
 }
 
-/** A data set in a checkpoint: the durable part of what the scheduler knows of it. */
+/** A data set in a checkpoint: the durable part of its state in the scheduler. */
 export interface SavedDataset {
   name: string;
   spec: DatasetSpec;
@@ -93,10 +93,10 @@ export interface SavedSamples {
   sessions: PeerId[];
 }
 
-/** What the maker of a checkpoint says; the rest of the manifest follows from it. */
+/** The content of a checkpoint, as its maker gives it; the other fields of the manifest follow from it. */
 export interface CheckpointDraft {
   number: number;
-  /** `full job`: all that a restore needs. `export`: values only, of chosen tables. */
+  /** `full job`: everything that a restore needs. `export`: values only, of chosen tables. */
   kind: 'full job' | 'export';
   /** Tells writers of the same number apart: 8 hexadecimal digits. */
   attempt: string;
@@ -108,7 +108,7 @@ export interface CheckpointDraft {
   pools: Pool[];
   tables: SavedTable[];
   samples?: SavedSamples;
-  /** Those of all pools for a full job, without the lost ones; of an export, those with its tables. */
+  /** Shards of all pools but the lost ones for a full job; for an export, shards of pools with its tables. */
   shards: SavedShard[];
   /** Shards that were beyond repair. */
   lost?: { pool: string; shard: number }[];
@@ -116,18 +116,19 @@ export interface CheckpointDraft {
   compactionOf?: number;
 }
 
-/** manifest.json */
+/** The manifest: the content of manifest.json. */
 export interface Manifest extends CheckpointDraft {
   format: typeof CHECKPOINT_FORMAT;
   version: number;
   /** Ascending numbers of the other checkpoints whose files this one needs. */
   parents: number[];
-  /** Sums over all segments. A row that several of them have counts several times. */
+  /** Sum over all segments. A row that several of them have counts several times. */
   rows: number;
+  /** Sum over all segments. */
   bytes: number;
 }
 
-/** The highest number that has a name. */
+/** The highest number of a checkpoint: folders have up to 15 digits. */
 export const MAX_CHECKPOINT = 999_999_999_999_999;
 
 /** Folder of a checkpoint: its number with six digits or more. */
@@ -151,7 +152,7 @@ export function segmentName(
 const SEGMENT_NAME = /^(\d{6,15})\/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors$/;
 const MANIFEST_NAME = /^(\d{6,15})\/manifest\.json$/;
 
-/** The number in a name, when it is the only way to write that number. */
+/** The number in a name, if the name writes it as `checkpointFolder` does. */
 function numberIn(pattern: RegExp, name: string): number | undefined {
   const folder = pattern.exec(name)?.[1];
   if (folder === undefined) return undefined;
@@ -159,17 +160,17 @@ function numberIn(pattern: RegExp, name: string): number | undefined {
   return number > 0 && checkpointFolder(number) === folder ? number : undefined;
 }
 
-/** The number of the checkpoint that wrote a segment; undefined: this is not the name of one. */
+/** The number of the checkpoint that wrote a segment; undefined: this is not the name of a segment. */
 export function checkpointOfSegment(name: string): number | undefined {
   return numberIn(SEGMENT_NAME, name);
 }
 
-/** The number of the checkpoint whose manifest this is; undefined: it is the name of something else. */
+/** The number of the checkpoint whose manifest this is; undefined: this is not the name of a manifest. */
 export function checkpointOfManifest(name: string): number | undefined {
   return numberIn(MANIFEST_NAME, name);
 }
 
-/** What follows from a draft. */
+/** The manifest of a draft, with the fields that follow from it. */
 export function manifestOf(draft: CheckpointDraft): Manifest {
   const segments = draft.shards.flatMap((shard) => shard.segments);
   const numbers = new Set(segments.map(({ name }) => checkpointOfSegment(name) ?? draft.number));
@@ -186,9 +187,9 @@ export function manifestOf(draft: CheckpointDraft): Manifest {
 
 // ---- validation
 
-const positive: Check = (v) => natural(v) && (v as number) > 0;
+const positive: FieldCheck = (v) => natural(v) && (v as number) > 0;
 const matches =
-  (pattern: RegExp): Check =>
+  (pattern: RegExp): FieldCheck =>
   (v) =>
     typeof v === 'string' && pattern.test(v);
 const segment = record({
@@ -226,7 +227,7 @@ const samples = record({
   sessions: list(natural),
 });
 
-const FIELDS: { [K in keyof Required<Manifest>]: Check } = {
+const FIELDS: { [K in keyof Required<Manifest>]: FieldCheck } = {
   format: (v) => v === CHECKPOINT_FORMAT,
   version: (v) => v === CHECKPOINT_VERSION,
   number: (v) => positive(v) && (v as number) <= MAX_CHECKPOINT,
@@ -257,7 +258,7 @@ const FIELDS: { [K in keyof Required<Manifest>]: Check } = {
 };
 const CHECKS = Object.entries(FIELDS);
 
-/** What is wrong with a manifest, in one line; undefined when it is valid. Tables are not looked into. */
+/** The problem with a manifest, in one line; undefined when it is valid. The tables are not checked. */
 export function manifestProblem(value: unknown): string | undefined {
   if (!object(value)) return 'it is not an object';
   const { format, version } = value as Record<string, unknown>;

@@ -1,36 +1,36 @@
-/** Checks of the shape of values that come from outside: messages, and manifests of checkpoints. */
-import { ERROR_CODES } from '../errors.js';
+/** Checks of the shape of values from outside: messages, and manifests of checkpoints. */
+import { ERROR_CODES } from '../common/errors.js';
 
-export type Check = (value: unknown) => boolean;
+export type FieldCheck = (value: unknown) => boolean;
 
-export const natural: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v) && v >= 0;
-export const bool: Check = (v) => typeof v === 'boolean';
-export const text: Check = (v) => typeof v === 'string' && v.length <= 4096;
+export const natural: FieldCheck = (v) => typeof v === 'number' && Number.isSafeInteger(v) && v >= 0;
+export const bool: FieldCheck = (v) => typeof v === 'boolean';
+export const text: FieldCheck = (v) => typeof v === 'string' && v.length <= 4096;
 export const optional =
-  (check: Check): Check =>
+  (check: FieldCheck): FieldCheck =>
   (v) =>
     v === undefined || check(v);
 export const either =
-  (...checks: Check[]): Check =>
+  (...checks: FieldCheck[]): FieldCheck =>
   (v) =>
     checks.some((check) => check(v));
 export const list =
-  (check: Check): Check =>
+  (check: FieldCheck): FieldCheck =>
   (v) =>
     Array.isArray(v) && v.every(check);
-/** Fixed positions; trailing optional ones may be absent. */
+/** A list with one check for each position. Optional positions at the end may be absent. */
 export const tuple =
-  (...checks: Check[]): Check =>
+  (...checks: FieldCheck[]): FieldCheck =>
   (v) =>
     Array.isArray(v) && v.length <= checks.length && checks.every((check, i) => check(v[i]));
-export const object: Check = (v) => typeof v === 'object' && v !== null && !Array.isArray(v);
-export const record = (fields: Record<string, Check>): Check => {
+export const object: FieldCheck = (v) => typeof v === 'object' && v !== null && !Array.isArray(v);
+export const record = (fields: Record<string, FieldCheck>): FieldCheck => {
   const checks = Object.entries(fields);
   return (v) => object(v) && wrongField(checks, v as Record<string, unknown>) === undefined;
 };
 /** The first field that is missing or malformed. */
 export function wrongField(
-  checks: readonly [string, Check][],
+  checks: readonly [string, FieldCheck][],
   value: Record<string, unknown>,
 ): string | undefined {
   for (let i = 0; i < checks.length; i++) {
@@ -39,9 +39,9 @@ export function wrongField(
   }
   return undefined;
 }
-export const code: Check = (v) => typeof v === 'string' && Object.hasOwn(ERROR_CODES, v);
-export const integer: Check = (v) => typeof v === 'number' && Number.isSafeInteger(v);
-/** DatasetSpec. */
+export const code: FieldCheck = (v) => typeof v === 'string' && Object.hasOwn(ERROR_CODES, v);
+export const integer: FieldCheck = (v) => typeof v === 'number' && Number.isSafeInteger(v);
+/** Checks a `DatasetSpec`. */
 export const dataset = record({
   follow: optional(bool),
   files: list(record({ name: text, size: natural, rangeBytes: natural })),

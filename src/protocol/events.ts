@@ -1,25 +1,26 @@
 /**
- * The events of a job that its scheduler keeps: the newest `EVENTS_KEPT`, durably. They are those of its log
- * that are named here. An event has the fields that are listed for its kind, as far as they apply.
+ * The events of a job that its scheduler keeps: the newest `EVENTS_KEPT`, durably. These are the events of
+ * its log whose kinds are listed here. An event has the fields that are listed for its kind, as far as they
+ * apply.
  */
-import type { ErrorCode } from '../errors.js';
+import type { ErrorCode } from '../common/errors.js';
 
-/** A ring: the oldest one goes for a new one. */
+/** Events that the scheduler keeps: a new one replaces the oldest. */
 export const EVENTS_KEPT = 1000;
-/** Events in one answer. */
+/** Most events in one answer. */
 export const EVENTS_AT_ONCE = 100;
-/** In a message; no kind has as many. */
+/** Most fields of an event in a message; no kind has as many. */
 export const MAX_EVENT_FIELDS = 16;
-/** Longer texts in fields are cut off. */
+/** Most characters of a text in a field; longer texts are cut off. */
 const EVENT_TEXT = 256;
 
 interface EventSpec {
-  /** When it happens. */
+  /** Occasion of the event, for docs/events.md. */
   readonly when: string;
-  /** What it is about, with fields in braces. Default: the job. */
+  /** Subject of the event, with fields in braces. Default: the job. */
   readonly subject?: string;
   readonly fields: readonly string[];
-  /** Clients tell it; the scheduler makes all others itself. */
+  /** True: clients tell the event. The scheduler makes all others itself. */
   readonly told?: true;
 }
 
@@ -45,6 +46,21 @@ export const EVENT_KINDS = {
     when: 'a node is silent, and a group could not do without it',
     subject: '{name}',
     fields: ['node', 'name', 'inc', 'reason', 'silentMs'],
+  },
+  'node.stopped': {
+    when: 'the event loop of a PS does not turn, though its process answers; so long after its last turn',
+    subject: '{name}',
+    fields: ['node', 'name', 'inc', 'silentMs'],
+  },
+  'node.turning': {
+    when: 'it turns again',
+    subject: '{name}',
+    fields: ['node', 'name', 'inc'],
+  },
+  'node.overloaded': {
+    when: 'the event loop of a PS turns late, and has for so long: it has more to do than it can',
+    subject: '{name}',
+    fields: ['node', 'name', 'inc', 'forMs'],
   },
   'node.left': {
     when: 'an emptied node was taken off the map',
@@ -142,28 +158,28 @@ export const EVENT_KINDS = {
   },
 } as const satisfies Record<string, EventSpec>;
 
-/** What can happen to a job; docs/events.md says when each does. */
+/** Kinds of events of a job; docs/events.md says when each happens. */
 export type EventKind = keyof typeof EVENT_KINDS;
-/** What clients tell. */
+/** Kinds of events that clients tell. */
 export type ToldKind = {
   [K in EventKind]: (typeof EVENT_KINDS)[K] extends { told: true } ? K : never;
 }[EventKind];
 
-/** Numbers and texts of an event. */
+/** Fields of an event: numbers, texts and booleans. */
 export type EventFields = Readonly<Record<string, number | string | boolean>>;
 
-/** Something that happened to a job. */
+/** An event of a job. */
 export interface JobEvent {
   /** Ascending from 1, and never given twice in a job. */
   readonly number: number;
   /** Milliseconds since 1970, by the clock of the scheduler; exact to a twentieth of a second. */
   readonly at: number;
   readonly kind: EventKind;
-  /** What it is about, for people: a name, or a word and a number. */
+  /** Subject of the event, for people: a name, or a word and a number. */
   readonly subject: string;
   /**
-   * Numbers and texts; see docs/events.md. `skipped`: events of this kind just before it that were not kept,
-   * because there were too many of them.
+   * Fields of the kind; see docs/events.md. `skipped`: number of events of this kind just before it that were
+   * not kept, because there were too many of them.
    */
   readonly fields: EventFields;
 }
@@ -172,7 +188,7 @@ export const isEventKind = (name: string): name is EventKind => Object.hasOwn(EV
 
 export const specOf = (kind: EventKind): EventSpec => EVENT_KINDS[kind];
 
-/** Those of the fields that the kind has, each a plain value. */
+/** The fields that the kind has, as far as they were given as plain values. */
 export function fieldsOf(kind: EventKind, given: Readonly<Record<string, unknown>>): EventFields {
   const fields: Record<string, number | string | boolean> = {};
   for (const name of specOf(kind).fields) {
@@ -191,7 +207,7 @@ export function subjectOf(kind: EventKind, fields: EventFields): string {
 
 // ---- client -> scheduler
 /**
- * Which events come after number `since`? With `follow` the answer waits until there is one, for some
+ * Asks for the events after number `since`. With `follow` the answer waits until there is one, for some
  * seconds.
  */
 export interface Events {
@@ -200,7 +216,7 @@ export interface Events {
   since: number;
   follow: boolean;
 }
-/** The sender has decided something that belongs among the events of the job. */
+/** The sender adds an event, because it has decided something about the job. */
 export interface TellEvent {
   t: 'tellEvent';
   id: number;
@@ -209,14 +225,17 @@ export interface TellEvent {
 }
 
 // ---- scheduler -> client
-/** The oldest of them, at most `EVENTS_AT_ONCE`; all are durable. `newest`: number of the newest event. */
+/**
+ * The oldest events after the number that was asked for, at most `EVENTS_AT_ONCE`; all are durable. `newest`:
+ * number of the newest event.
+ */
 export interface EventsReply {
   t: 'eventsReply';
   id: number;
   events: JobEvent[];
   newest: number;
 }
-/** It is durable, or why it is not kept. */
+/** The event is durable under `number`, or is not kept, and `code` says why. */
 export interface EventTold {
   t: 'eventTold';
   id: number;

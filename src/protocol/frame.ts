@@ -12,11 +12,12 @@
  *
  * Frames come from outside. The msgpack bytes are walked once before the library sees them: only plain values
  * pass (no extensions, so none of msgpackr's record definitions, which compile code, or its references), no
- * length is believed before it was compared with the bytes that are there, and nesting is bounded. Whatever
- * is wrong becomes BAD_FRAME.
+ * length is believed before it was compared with the bytes that are there, and nesting is bounded. Any
+ * problem is thrown as BAD_FRAME.
  */
 import { type Options, Packr, Unpackr } from 'msgpackr';
-import { describe, KintsugiError } from '../errors.js';
+import { describe, KintsugiError } from '../common/errors.js';
+import { limitText } from './limits.js';
 import { toWire } from './pack.js';
 
 /** Largest frame, unless a link was given another limit. The sender throws LIMIT, the receiver BAD_FRAME. */
@@ -44,9 +45,9 @@ export interface EncodeOptions {
   /** Memory for the frame; need not be zeroed. The default is a new array. */
   allocate?: (bytes: number) => Uint8Array;
   /**
-   * Asked when all parts stand in one buffer, as far apart as in the frame: the frame of `bytes` in that
-   * buffer, with `first` at `start`, so that no part is copied; or undefined. What is before and between the
-   * parts is overwritten.
+   * Called when all parts are in one buffer, as far apart as in the frame. Returns the frame of `bytes` in
+   * that buffer, with `first` at `start`, so that no part is copied; or undefined. The bytes before and
+   * between the parts are overwritten.
    */
   around?: (first: Uint8Array, start: number, bytes: number) => Uint8Array | undefined;
 }
@@ -58,7 +59,7 @@ const unpackr = new Unpackr(OPTIONS as unknown as Options);
 /** The library returns its buffer, with the place of what it wrote, instead of a view. */
 const REUSE_BUFFER_MODE = 512;
 type Packed = Uint8Array & { start: number; end: number };
-/** Up to so many bytes, a copy byte by byte is faster than one through a view. */
+/** Most bytes for which a copy byte by byte is faster than one through a view. */
 const SHORT_BYTES = 160;
 /** Short envelopes are read here: what the library needs for an array is made once. */
 const short = new Uint8Array(SHORT_BYTES);
@@ -92,11 +93,11 @@ export function encodeMessages(messages: readonly Outgoing[], options: EncodeOpt
     for (const part of parts) envelope.push(part.byteLength);
   }
   const partCount = envelope.length - messages.length;
-  if (partCount > MAX_PARTS) throw limit(`${partCount} parts, the limit is ${MAX_PARTS}`);
+  if (partCount > MAX_PARTS) throw limit(limitText(`${partCount} parts`, 'maxParts', MAX_PARTS));
   const packed = packr.pack(envelope, REUSE_BUFFER_MODE) as unknown as Packed;
   const headerBytes = packed.end - packed.start;
   if (headerBytes > MAX_HEADER_BYTES) {
-    throw limit(`a header of ${headerBytes} bytes, the limit is ${MAX_HEADER_BYTES}`);
+    throw limit(limitText(`a header of ${headerBytes} bytes`, 'maxHeaderBytes', MAX_HEADER_BYTES));
   }
   const headerEnd = PREFIX_BYTES + headerBytes;
   const all = messages.length === 1 ? messages[0]![1] : messages.flatMap(([, parts]) => parts);
@@ -109,7 +110,7 @@ export function encodeMessages(messages: readonly Outgoing[], options: EncodeOpt
     together &&= part.buffer === first?.buffer && part.byteOffset - first.byteOffset === total - start;
     total += part.byteLength;
   }
-  if (total > maxBytes) throw limit(`a frame of ${total} bytes, the limit is ${maxBytes}`);
+  if (total > maxBytes) throw limit(limitText(`a frame of ${total} bytes`, 'maxFrameBytes', maxBytes));
 
   const around = together && first ? options.around?.(first, start, total) : undefined;
   const frame = around ?? options.allocate?.(total) ?? new Uint8Array(total);
@@ -160,7 +161,7 @@ export function decodeMessages(bytes: Uint8Array, maxBytes = MAX_FRAME_BYTES): F
   return openEnvelope(bytes, headerEnd, envelope);
 }
 
-/** Its values are copies of the bytes. */
+/** Decodes the envelope. The values in it are copies of the bytes. */
 function unpackShort(packed: Uint8Array): unknown {
   const bytes = packed.byteLength;
   for (let i = 0; i < bytes; i++) short[i] = packed[i]!;
@@ -218,9 +219,11 @@ for (const [token, bytes] of [
   [0xd3, 8],
 ] as const)
   FIXED[token] = bytes;
-type Kind = 'bytes' | 'array' | 'map';
+type FrameKind = 'bytes' | 'array' | 'map';
 /** Bytes of the length that follows a token, and what it counts. */
-const COUNTED: (readonly [lengthBytes: number, kind: Kind] | undefined)[] = new Array(256).fill(undefined);
+const COUNTED: (readonly [lengthBytes: number, kind: FrameKind] | undefined)[] = new Array(256).fill(
+  undefined,
+);
 for (const [token, lengthBytes, kind] of [
   [0xc4, 1, 'bytes'], // binary
   [0xc5, 2, 'bytes'],
@@ -264,7 +267,7 @@ function checkMsgpack(bytes: Uint8Array): void {
       throw bad('a key in the header is no string');
     left[top] = needed - 1;
     if (token < 0x80 || token >= 0xe0) continue; // small integers
-    let kind: Kind = 'bytes';
+    let kind: FrameKind = 'bytes';
     let count: number;
     if (token < 0xc0) {
       kind = token < 0x90 ? 'map' : token < 0xa0 ? 'array' : 'bytes';

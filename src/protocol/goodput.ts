@@ -1,6 +1,6 @@
 /**
- * Goodput: seconds of compute in batches that counted once, as a part of the seconds that workers were
- * allocated. Everything that shows it divides here.
+ * Goodput: seconds of compute in batches that nobody had begun before, as a part of the seconds for which
+ * workers were allocated. Every display of it divides here.
  */
 
 export interface Allocation {
@@ -13,7 +13,7 @@ export interface Allocation {
   allocatedSeconds: number;
 }
 
-/** From 0 to 1; undefined: nothing was allocated. */
+/** Goodput of several runs together, from 0 to 1; undefined: nothing was allocated. */
 export function goodputOf(all: readonly Allocation[]): number | undefined {
   const allocated = all.reduce((sum, { allocatedSeconds }) => sum + allocatedSeconds, 0);
   const productive = all.reduce((sum, { productiveSeconds }) => sum + productiveSeconds, 0);

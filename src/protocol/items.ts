@@ -9,7 +9,7 @@
  *
  * Words are little-endian. A `cseq` takes two, the lower one first. The list may begin at any address.
  */
-import { KintsugiError } from '../errors.js';
+import { KintsugiError } from '../common/errors.js';
 
 /** Words of each field. */
 const LAYOUTS = {
@@ -24,13 +24,13 @@ export type ItemKind = keyof typeof LAYOUTS;
 const WIDTHS: Readonly<Record<ItemKind, number>> = { push: 5, pull: 3, pushAck: 4, rows: 2 };
 const WORD_BYTES = 4;
 const WORD = 2 ** 32;
-/** Higher words of numbers are below this: they are safe integers. */
+/** Bound of the higher words of numbers, so that they are safe integers. */
 const HIGHEST = 2 ** 21;
-/** Members are below this, so that (g, m) is one number: `shardKey`. */
+/** Bound of members, so that (g, m) is one number: `shardKey`. */
 const MEMBERS = 2 ** 16;
 const START_WORDS = 64;
 
-/** Whether a number can be that of a member of a group. */
+/** True if a value can be the index of a member. */
 export function isMember(m: unknown): boolean {
   return Number.isSafeInteger(m) && (m as number) >= 0 && (m as number) < MEMBERS;
 }
@@ -40,7 +40,7 @@ export function shardKey(g: number, m: number): number {
   return g * MEMBERS + m;
 }
 
-/** A list that arrived, or that was packed here. It has the length and the numbers that `areItems` checks. */
+/** A packed list for reading. Bytes from outside passed `areItems` before. */
 export class Items {
   readonly length: number;
   private readonly view: DataView;
@@ -63,8 +63,8 @@ export class Items {
   }
 
   /**
-   * The sections or rows of all items, whose sizes are in word `word`, fill these bytes exactly. @throws
-   * BAD_FRAME
+   * Checks that the sections or rows of all items, whose sizes are in word `word`, fill `bytes` exactly.
+   * @throws BAD_FRAME
    */
   checkSizes(word: number, bytes: number): void {
     let sum = 0;
@@ -74,7 +74,7 @@ export class Items {
   }
 }
 
-/** A list that grows. */
+/** A packed list for writing, which grows. */
 export class ItemList {
   length = 0;
   private readonly width: number;
@@ -94,7 +94,7 @@ export class ItemList {
     return at;
   }
 
-  /** (g, m, bytes) of a pull, or (item, bytes) of rows. */
+  /** Adds (g, m, bytes) of a pull, or (item, bytes) of rows. */
   add(first: number, second: number, third = 0): void {
     const at = this.grow();
     this.words[at] = first;
@@ -102,7 +102,7 @@ export class ItemList {
     if (this.width > 2) this.words[at + 2] = third;
   }
 
-  /** (g, m, cseq, bytes) of a push, or (g, m, cseq) of its acknowledgement. */
+  /** Adds (g, m, cseq, bytes) of a push, or (g, m, cseq) of its acknowledgement. */
   addNumbered(g: number, m: number, cseq: number, bytes = 0): void {
     const at = this.grow();
     this.words[at] = g;
@@ -117,7 +117,7 @@ export class ItemList {
   }
 }
 
-/** Whether a field of a header is such a list: whole items, safe numbers, possible members. */
+/** True if a field of a header is a packed list: whole items, safe numbers, possible members. */
 export function areItems(kind: ItemKind, value: unknown): boolean {
   if (!(value instanceof Uint8Array) || value.byteLength % (WIDTHS[kind] * WORD_BYTES) !== 0) return false;
   if (kind === 'rows') return true;

@@ -1,13 +1,13 @@
 /**
- * What changed from one map to the next: the scheduler sends this to every peer, and a whole map only to a
- * peer that joins or does not have the map that a diff changes. Maps and what is in them are replaced and
- * never changed in place, so that whatever is the same object is unchanged.
+ * Changes from one map to the next: the scheduler sends these to every peer, and a whole map only to a peer
+ * that joins or does not have the map that a diff changes. Maps and their parts are replaced and never
+ * changed in place, so a part that is the same object is unchanged.
  */
-import { KintsugiError } from '../errors.js';
+import { KintsugiError } from '../common/errors.js';
 import type { ClusterMap, Group, NodeEntry, PeerId } from './map.js';
 import type { MapDiff, MapMessage } from './membership.js';
 
-/** A message that takes who has `before` to `after`, of the same job. */
+/** The message that takes a peer from map `before` to map `after` of the same job. */
 export function diffOf(before: ClusterMap, after: ClusterMap): MapDiff | MapMessage {
   const { groups, nodes, tables } = after;
   const grows = groups.length >= before.groups.length && tables.length >= before.tables.length;
@@ -34,16 +34,16 @@ function nodeChanges(
   };
 }
 
-/** What a receiver has to look at. */
+/** A newer map, with the groups that a receiver has to look at. */
 export interface MapChange {
   map: ClusterMap;
-  /** New or of another version. */
+  /** Groups that are new or have another version. */
   groups: readonly Group[];
 }
 
 /**
- * Where a message about the map takes a receiver that has `map`. `known`: it has this map or a newer one;
- * `gap`: it does not have the map that the diff changes, and needs a whole one.
+ * The map of a receiver that has `map` after a message about the map. `known`: it has this map or a newer
+ * one. `gap`: it does not have the map that the diff changes, and needs a whole one.
  * @throws BAD_FRAME when the diff cannot be one of this map
  */
 export function changeBy(map: ClusterMap, message: MapMessage | MapDiff): MapChange | 'known' | 'gap' {
@@ -57,7 +57,7 @@ export function changeBy(map: ClusterMap, message: MapMessage | MapDiff): MapCha
   return { map: applied(map, message), groups: message.groups };
 }
 
-/** Nodes of a receiver are in no particular order. */
+/** The map after the diff. Its nodes are in no particular order. */
 function applied(map: ClusterMap, diff: MapDiff): ClusterMap {
   const { groups, nodes, removed, tables } = diff;
   return {
@@ -90,7 +90,7 @@ function mergedNodes(
   return [...nodes.values()];
 }
 
-/** A shard of the group has another owner than before. */
+/** True if a shard of the group has another owner than before. */
 export function hasNewOwner(before: Group | undefined, { data }: Group): boolean {
   return before?.data.some((entry, m) => entry.gen !== data[m]?.gen) ?? false;
 }

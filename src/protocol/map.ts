@@ -1,9 +1,10 @@
 /**
- * The cluster map: who holds what. Only the scheduler makes a new one, durably, before anyone sees it (rule
- * 2); every receiver only moves to higher epochs. A group's entry has its own `version` (the epoch that
- * changed it last), because recovery operations are tied to their group, not to changes elsewhere.
+ * The cluster map: the node of every shard and sink. Rule 2: only the scheduler makes a new map, which is
+ * durable before anyone sees it, and every receiver only moves to higher epochs. A group's entry has its own
+ * `version` (the epoch that changed it last), because recovery operations are tied to their group, not to
+ * changes elsewhere.
  */
-import type { EngineTable } from '../native.js';
+import type { EngineTable } from '../engine/native.js';
 
 /** The scheduler is peer 0; node and client ids come from one durable counter and are never reused. */
 export type PeerId = number;
@@ -17,68 +18,75 @@ export const INITIAL_GENERATION = 1;
 /** A PS node. */
 export interface NodeEntry {
   id: PeerId;
-  /** New at every process start (rule 1). */
+  /** Incarnation: new at every start of the process and never reused (rule 1). */
   inc: number;
   name: string;
-  /** Failure domain; shards of a group go to different hosts where there are enough. */
+  /** Failure domain. Seats of a group go to different hosts where there are enough. */
   host: string;
-  /** host:port that peers dial */
+  /** Address that peers dial: host:port. */
   address: string;
-  /** Processes on one machine share it; undefined: unknown. */
+  /** Name of the machine, which its processes share; undefined: unknown. */
   machine?: string;
   standby: boolean;
 }
 
-/** Where a data shard of a group is: its owner. */
+/** The owner of a data shard of a group. */
 export interface DataEntry {
-  /** 0 = nobody yet */
+  /** Node of the owner; 0: no node has the shard yet. */
   node: PeerId;
   /** Incarnation of the node. */
   inc: number;
   /** Generation of the ownership; older ones are fenced. */
   gen: number;
-  /** Born empty with the group: nothing to recover. */
+  /** True: the shard was born empty with the group, so there is nothing to recover. */
   init: boolean;
-  /** It is to be loaded from a checkpoint: nobody has it, and its owner serves nothing yet. */
+  /**
+   * The shard is to be loaded from a checkpoint: its owner serves nothing before the mark is gone (rule 37).
+   */
   restore?: true;
   /**
-   * It was loaded from a checkpoint without all the numbers that clients have used. The owner tells clients
-   * of a gap in these numbers with the field `rewound`, and a client closes the gap with `skipTo` (rule 41).
+   * The shard was loaded from a checkpoint without all the numbers that clients have used. Rule 41: the owner
+   * tells clients of a gap in these numbers with the field `rewound`, and a client closes the gap with
+   * `skipTo`.
    */
   rewound?: true;
 }
 
-/** Where a parity of a group, or a mirror of one of its data shards, is. */
+/** A parity of a group, or a mirror of one of its data shards. */
 export interface SinkEntry {
-  /** Never reused. */
+  /** Id of the sink, never reused (rule 1). */
   sid: number;
   /** P: parity `index` of all members. M: mirror of member `index`, coefficient 1. */
   kind: 'P' | 'M';
+  /** Index of the parity among the parities, or of the mirrored member among the members. */
   index: number;
   node: PeerId;
+  /** Incarnation of the node. */
   inc: number;
+  /** True: the sink was born empty with the group, so it has followed every stream from the beginning. */
   init: boolean;
-  /** It counts as redundancy: the group can lose another member when this sink is complete. */
+  /** True: the sink counts as redundancy. The group can lose another member when it is complete. */
   protects: boolean;
-  /** A push is acknowledged only when this sink has it (rule 9). */
+  /** True: a push is acknowledged only when this sink has it (rule 9). */
   acknowledges: boolean;
   /**
-   * The seat that is moving to this sink's node. Undefined: the sink is not the target of a move, or the move
-   * is over. A mirror hands over when it is promoted, a parity when the older parity of its index goes.
+   * Number of the seat that is moving to this sink's node. Undefined: the sink is not the target of a move,
+   * or the move is over. A mirror hands over when it is promoted, a parity when the older parity of its index
+   * goes.
    */
   movesMember?: number;
 }
 
 /**
- * What each kind of sink follows. `all`: the streams of all members of its group, `index` is its number among
- * the parities. `one`: the stream of member `index`, with coefficient 1. The members that a sink follows, its
- * seat and the engine object behind it derive from this.
+ * The streams that a sink of each kind follows. `all`: the streams of all members of its group, and `index`
+ * is its number among the parities. `one`: the stream of member `index`, with coefficient 1. The members that
+ * a sink follows, its seat and the engine object behind it derive from this.
  */
 export const FOLLOWS: Readonly<Record<SinkEntry['kind'], 'all' | 'one'>> = { P: 'all', M: 'one' };
 
 /**
- * What a sink of each kind is for, when nothing moves. The order is that of the wire (pack.ts): a new kind
- * goes at the end.
+ * The capabilities of a sink of each kind, when nothing moves. The order is that of the wire (pack.ts): a new
+ * kind goes at the end.
  */
 export const CAPABILITIES: Readonly<Record<SinkEntry['kind'], Pick<SinkEntry, 'protects' | 'acknowledges'>>> =
   {
@@ -86,15 +94,15 @@ export const CAPABILITIES: Readonly<Record<SinkEntry['kind'], Pick<SinkEntry, 'p
     M: { protects: false, acknowledges: true },
   };
 
-/** k data shards and r parities, on k+r nodes where there are so many. */
+/** k data shards and r parities, on k+r different nodes where the job has them. */
 export interface Group {
-  /** Its index in `ClusterMap.groups`. */
+  /** Index of the group in `ClusterMap.groups`. */
   id: number;
   /** Index in `ClusterMap.pools`. */
   pool: number;
   /** Epoch of the last change of this entry. */
   version: number;
-  /** Index = number of the data shard in the group. */
+  /** The owner of each data shard, by member. */
   data: DataEntry[];
   sinks: SinkEntry[];
 }
@@ -104,9 +112,9 @@ export interface Pool {
   name: string;
   /** Data shards of a group. */
   k: number;
-  /** Parities of a group: it can lose so many nodes. */
+  /** Parities of a group, and the number of nodes that it can lose. */
   r: number;
-  /** Ids of its groups: firstGroup .. firstGroup + groups - 1. */
+  /** Id of its first group: its groups are firstGroup .. firstGroup + groups - 1. */
   firstGroup: number;
   groups: number;
 }
@@ -118,14 +126,14 @@ export interface TableSpec extends EngineTable {
   pool: string;
 }
 
-/** Who holds what in a job. */
+/** The cluster map of a job. */
 export interface ClusterMap {
-  /** Its version; higher is newer. */
+  /** Version of the map; higher is newer. */
   epoch: number;
-  /** Made at job creation; a node or client of another job is refused. */
+  /** Id of the job, made at its creation. A node or client of another job is refused. */
   job: string;
   pools: Pool[];
-  /** Index = group id. Empty until enough nodes have joined. */
+  /** The groups by id. Empty until enough nodes have joined. */
   groups: Group[];
   nodes: NodeEntry[];
   tables: TableSpec[];
@@ -133,7 +141,7 @@ export interface ClusterMap {
 
 export const EMPTY_MAP: ClusterMap = { epoch: 0, job: '', pools: [], groups: [], nodes: [], tables: [] };
 
-/** Number of data shards of a pool: its keys are split into so many hash ranges. */
+/** Number of data shards of a pool, which is the number of its hash ranges of keys. */
 export function shardCount(pool: Pool): number {
   return pool.groups * pool.k;
 }
@@ -143,7 +151,7 @@ export function locate(pool: Pool, shard: number): { group: number; member: numb
   return { group: pool.firstGroup + Math.floor(shard / pool.k), member: shard % pool.k };
 }
 
-/** The other way round. */
+/** (group id, member) -> shard number within a pool. */
 export function shardAt(pool: Pool, group: number, member: number): number {
   return (group - pool.firstGroup) * pool.k + member;
 }
@@ -166,17 +174,19 @@ export function followersOf(group: Group, m: number): SinkEntry[] {
   return group.sinks.filter((sink) => followedBy(group, sink).includes(m));
 }
 
-/** Number of a member's place in its group: data shards come first, then the parities. */
+/**
+ * Number of a seat in its group: data shards come first, then the parities. A mirror has its member's seat.
+ */
 export function seatOf({ data }: Group, { kind, index }: Pick<SinkEntry, 'kind' | 'index'>): number {
   return FOLLOWS[kind] === 'one' ? index : data.length + index;
 }
 
-/** A parity that is not the target of a move. */
+/** True for a parity that is not the target of a move. */
 export function isInUse({ protects, movesMember }: SinkEntry): boolean {
   return protects && movesMember === undefined;
 }
 
-/** The parity in use of each index. One that is the target of a move is not in use yet. */
+/** The parity in use of each index. A parity that is the target of a move is not in use yet. */
 export function parities({ sinks }: Group): SinkEntry[] {
   return sinks.filter(isInUse);
 }
@@ -186,12 +196,12 @@ export function mirrorOf({ sinks }: Group, m: number): SinkEntry | undefined {
   return sinks.find((sink) => sink.kind === 'M' && sink.index === m);
 }
 
-/** Something of the group moves: a sink is the target of a move, or a new owner takes over from a mirror. */
+/** True if a sink of the group is the target of a move, or a new owner takes over from a mirror. */
 export function hasMove({ sinks }: Group): boolean {
   return sinks.some((sink) => sink.movesMember !== undefined || (sink.acknowledges && !sink.protects));
 }
 
-/** Every member has a home, and none shares its node with another member. */
+/** True if every data shard and parity in use has a node of its own. */
 export function isParted(group: Group): boolean {
   const nodes = [...group.data, ...parities(group)].map((entry) => entry.node);
   return new Set(nodes).size === nodes.length && !nodes.includes(0);
@@ -202,7 +212,7 @@ export function settled({ movesMember: _, ...sink }: SinkEntry): SinkEntry {
   return sink;
 }
 
-/** True if this sink exists only for a planned move: without it, every member already has its own node. */
+/** True if this sink exists only for a planned move: without it, every seat has a node of its own. */
 export function isMoveTarget(group: Group, sink: SinkEntry): boolean {
   return sink.movesMember !== undefined && isParted(group);
 }

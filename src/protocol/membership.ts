@@ -1,4 +1,4 @@
-/** Messages about who is a member, which sessions are open, and the map. */
+/** Messages about the processes of a job, open sessions, and the map. */
 import type { ClusterMap, Group, NodeEntry, PeerId, TableSpec } from './map.js';
 
 export interface Join {
@@ -6,10 +6,10 @@ export interface Join {
   name: string;
   host: string;
   address: string;
-  /** Processes on one machine share it. */
+  /** Name of the machine, which its processes share. */
   machine?: string;
   standby: boolean;
-  /** Set when this process reconnects: it keeps its identity, in the job that gave it. */
+  /** Set with `inc` and `job` when this process reconnects: it keeps its identity in that job. */
   id?: PeerId;
   inc?: number;
   job?: string;
@@ -19,7 +19,7 @@ export interface Welcome {
   id: PeerId;
   inc: number;
   map: ClusterMap;
-  /** For a client: shows to nodes, and to the scheduler later, that this id is its own. */
+  /** Proof for a client, which shows it to nodes and later to the scheduler: the id is its own. */
   proof?: Uint8Array;
 }
 /** A process whose node name was taken over by a newer one, or a client without a session: it must stop. */
@@ -39,26 +39,26 @@ export interface Redirect {
 }
 export interface Attach {
   t: 'attach';
-  /** Set when this client reconnects: its session goes on, in the job that opened it. */
+  /** Set with `job` when this client reconnects: its session continues in that job. */
   id?: PeerId;
   job?: string;
   proof?: Uint8Array;
 }
-/** This client is done: its session ends now. */
+/** The sender leaves: its session ends now. */
 export interface Detach {
   t: 'detach';
 }
-/** A node asks which sessions are open. */
+/** A node asks for the open sessions. */
 export interface SessionsRequest {
   t: 'sessions';
 }
-/** Of all ids below `next` only these are open sessions, ascending. */
+/** All open sessions among the ids below `next`, ascending. */
 export interface OpenSessions {
   t: 'openSessions';
   next: PeerId;
   open: PeerId[];
 }
-/** Ascending ranges of ids, none of which is that of an open session. Sent after sessions have ended. */
+/** Ascending ranges of ids without open sessions. Sent after sessions have ended. */
 export interface SessionsEnded {
   t: 'sessionsEnded';
   ranges: [first: PeerId, last: PeerId][];
@@ -75,12 +75,13 @@ export interface MapDiff {
   t: 'mapDiff';
   from: number;
   to: number;
-  /** Changed and new ones. */
+  /** Changed and new groups. */
   groups: Group[];
-  /** Changed and new ones. */
+  /** Changed and new nodes. */
   nodes: NodeEntry[];
+  /** Ids of nodes that are gone. */
   removed: PeerId[];
-  /** New ones. */
+  /** New tables. */
   tables: TableSpec[];
 }
 /** The sender lacks diffs after this epoch, or an answer is overdue that a newer map would explain. */

@@ -11,18 +11,18 @@
  * - `epoch` version of the map; `inc` incarnation of a process, new at every start
  * - `peer`, `client`, `node` ids of processes; id 0 is the scheduler
  * - `cseq` number of a push of one client to one shard, from 1 without gaps
- * - `seq` position in a shard's stream; `base` position where a stream starts or is taken up again
- * - `applied` one sink has every delta up to this position; `committed` all sinks that acknowledge have
+ * - `seq` position in a shard's stream; `base` position where a stream starts or is resumed
+ * - `applied` one sink has every delta up to this position; `committed` all sinks that acknowledge have them
  * - `attempt` number of an Open of one owner to one sink
  * - `id` number that a question and its answer share
  * - `dedup` de-duplication state at a position; `extents` highest used slot + 1 of each table
  * - `index` parity index; `lacking` members that do not have a block
  * - `servedRatio` requests that a node serves now, as a part of those it serves when nothing is missing
  */
-import type { ErrorCode } from '../errors.js';
-import type { Extent, TableStats } from '../native.js';
+import type { ErrorCode } from '../common/errors.js';
+import type { Extent, TableStats } from '../engine/native.js';
 import type { EventMessage } from './events.js';
-import type { Reach, Reached } from './liveness.js';
+import type { PulseMessage, Reached, ReachMessage } from './liveness.js';
 import type { PeerId, TableSpec } from './map.js';
 import type { MembershipMessage } from './membership.js';
 import type { ReplicaMessage } from './replicas.js';
@@ -48,16 +48,16 @@ export type {
 } from './status.js';
 
 export type Refusal = ErrorCode;
-/** (client, client sequence number) and, for a push that was refused, why. */
+/** A push: client, its number, and the reason if it was refused. */
 export type PushId = [client: PeerId, cseq: number, refused?: Refusal];
-/** A tombstone: the sessions first..last have ended, and nothing of them is taken any more (rule 31). */
+/** A tombstone: the sessions first..last have ended, and their pushes are refused from here on (rule 31). */
 export type EndedSessions = [first: PeerId, last: PeerId, mark: 'ENDED'];
-/** The shard has forgotten pushes of this client up to `last`, and goes on after it (rule 41). */
+/** A skip: the shard has forgotten pushes of this client up to `last`; the next number is taken (rule 41). */
 export type SkippedPushes = [client: PeerId, last: number, mark: 'SKIPPED'];
-/** What a batch carries besides its delta. */
+/** An entry in the header of a batch, beside its delta. */
 export type StreamId = PushId | EndedSessions | SkippedPushes;
 /**
- * De-duplication state of one client at one stream position: its last number and recent refusals. Or a
+ * De-duplication state of one client at one stream position: its last number and recent refusals; or a
  * tombstone of ended sessions.
  */
 export type DedupEntry =
@@ -73,23 +73,24 @@ interface StreamOf extends ShardOf {
   gen: number;
 }
 
-// ---- first message on a connection between roles
+// ---- caller -> called
+/** The first message on a connection to a node or a replica. */
 export interface Hello {
   t: 'hello';
   peer: PeerId;
   inc: number;
   job: string;
-  /** Of a client: that the scheduler gave it this id. */
+  /** Proof of a client that the scheduler gave it the id `peer`. */
   proof?: Uint8Array;
 }
 
 // ---- client -> owner
 /**
- * `items`: (g, m, cseq, bytes), packed (items.ts). part: their REQUEST sections, one after the other. Numbers
- * per (client, shard) are contiguous from 1 (rule 5). An empty section: the push was withdrawn. If it is not
- * applied already, it only uses up its number and is refused with ABORTED. `client`: the session under which
- * the pushes are numbered, when it is not that of the sender. Batches of a range of samples have the session
- * of the range, and `proof` is that of its lease.
+ * `items`: (g, m, cseq, bytes), packed (items.ts). part: their REQUEST sections, one after the other. Rule 5:
+ * a client numbers its pushes for each shard from 1 without gaps. A push with an empty section was withdrawn:
+ * if it is not applied already, it only uses up its number and is refused with ABORTED. `client`: the session
+ * under which the pushes are numbered, when it is not that of the sender. Batches of a range of samples have
+ * the session of the range, and its `proof`.
  */
 export interface Push {
   t: 'push';
@@ -107,8 +108,8 @@ export interface Pull {
 }
 /**
  * A page of the keys of a table of one shard: in the order of their slots, from slot `from` on, or in the
- * order of the keys, from key `from` on. Slots and keys stay what they are when the shard moves or is
- * recovered, so the next page may be asked of another owner.
+ * order of the keys, from key `from` on. Slots and keys do not change when the shard moves or is recovered,
+ * so the next page may be asked of another owner.
  */
 export interface Keys extends ShardOf {
   t: 'keys';
@@ -127,7 +128,7 @@ export interface ShardStats extends ShardOf {
 }
 
 // ---- owner -> client
-/** `items`: (g, m, cseq), packed. `refused`: those that were refused, by their index in `items`, and why. */
+/** `items`: (g, m, cseq), packed. `refused`: index in `items` and reason of each push that was refused. */
 export interface PushAck {
   t: 'pushAck';
   client?: PeerId;
@@ -144,14 +145,14 @@ export interface Gap extends ShardOf {
 /**
  * `items`: (index into the pull's items, bytes), packed. part: their ROWS sections, one after the other.
  */
-export interface Rows {
+export interface RowsMessage {
   t: 'rows';
   id: number;
   items: Uint8Array;
 }
 /**
- * Items of a pull (index) or of a push (negative: see cseq) that cannot be served here. WRONG_OWNER: retry
- * elsewhere.
+ * Items of a pull, by index, that cannot be served here; another question has item 0. WRONG_OWNER: the client
+ * asks another node.
  */
 export interface Reject {
   t: 'reject';
@@ -178,11 +179,11 @@ export interface ShardStatsReply {
   tables: TableStats[];
 }
 
-// ---- owner <-> sink (rule 6)
+// ---- owner <-> sink
 export interface Open extends StreamOf {
   t: 'open';
   v: number;
-  /** Counts the Opens of this owner to this sink. */
+  /** Number of this Open of the owner to the sink, from 1. */
   attempt: number;
 }
 export interface OpenAck extends StreamOf {
@@ -191,7 +192,7 @@ export interface OpenAck extends StreamOf {
   none: boolean;
   sgen: number;
   applied: number;
-  /** Of the Open that this answers. */
+  /** Number of the Open that this answers. */
   attempt: number;
 }
 export interface Start extends StreamOf {
@@ -214,7 +215,7 @@ export interface Delta extends StreamOf {
   ids: StreamId[];
   committed: number;
 }
-/** Everything up to there is durable; sent when no delta says so for a while. */
+/** All deltas up to `committed` are durable; sent when no delta says so for a while. */
 export interface Committed extends StreamOf {
   t: 'committed';
   committed: number;
@@ -234,7 +235,7 @@ export interface Want extends StreamOf {
 export interface Content extends StreamOf {
   t: 'content';
   seq: number;
-  /** Requests that the giver serves now, as a part of its baseline; absent: it gets none. */
+  /** Requests that the giver serves now, as a part of its baseline; absent: the giver gets none. */
   servedRatio?: number | undefined;
 }
 /** parts: BLOCKS */
@@ -244,8 +245,8 @@ export interface Lacking extends StreamOf {
   v: number;
 }
 /**
- * parts: BLOCKS. `extents`: of the tables of these blocks, because the sink may not know a table whose only
- * deltas it never got or took back.
+ * parts: BLOCKS. `extents`: extents of the tables of these blocks, because the sink may not know a table
+ * whose only deltas it never got, or rolled back.
  */
 export interface Recover extends StreamOf {
   t: 'recover';
@@ -270,7 +271,7 @@ export interface Install extends ShardOf {
 }
 
 // ---- checks of the parity equation
-export interface Check {
+export interface CheckMessage {
   t: 'check';
   epoch: number;
   id: number;
@@ -285,13 +286,14 @@ export interface Checked {
   checked: number;
   unprotected: number;
   mismatched: number;
-  /** This node does not hold that sink. */
+  /** True: this node does not hold the sink. */
   unknown: boolean;
 }
 
 // ---- scheduler
 /**
- * The changes since the last heartbeat. Every 15th one, and the first one after a whole map, has everything.
+ * The changes since the last heartbeat. Every 15th heartbeat, and the first one after a whole map, has
+ * everything (rule 29).
  */
 export interface Heartbeat {
   t: 'heartbeat';
@@ -301,14 +303,14 @@ export interface Heartbeat {
   completeSinks: number[];
   /** (group, member, gen) of owners that are ACTIVE and lack nothing. */
   completeShards: [g: number, m: number, gen: number][];
-  /** All of this node; absent: as before. */
+  /** All recoveries of this node; absent: as in the last heartbeat that had them. */
   recoveries?: RecoveryStats[];
   /** Rows of each data shard that is complete. */
   owned: [g: number, m: number, rows: number][];
   bytes: number;
   rows: number;
   /**
-   * What this node holds: `seat` is m for data shard m, k + j for parity j; `load` counts requests and
+   * The seats of this node: `seat` is m for data shard m, k + j for parity j; `load` counts requests and
    * deltas.
    */
   held?: [g: number, seat: number, bytes: number, load: number][];
@@ -319,19 +321,19 @@ export interface UnrecoverableReport extends ShardOf {
   v: number;
   blocks: number;
 }
-/** A sink of this owner's stream has not answered for long: acknowledgements wait for it. */
+/** A sink of this owner's stream has not answered for `sinkStallMs`: acknowledgements wait for it. */
 export interface Stalled extends StreamOf {
   t: 'stalled';
   v: number;
 }
-/** The system refused this node memory for the shard before it had everything: it was dropped. */
+/** The system refused this node memory for the shard, which was dropped before it was complete. */
 export interface ShardRefused extends ShardOf {
   t: 'shardRefused';
   gen: number;
-  /** The sink beside it that mirrors it and has everything. */
+  /** Sid of a complete mirror of the shard on the same node. */
   mirror?: number;
 }
-/** A sink whose bytes are wrong: it is dropped and built anew. */
+/** Asks to drop a sink whose bytes are wrong, and to build it anew. */
 export interface ReplaceSink {
   t: 'replaceSink';
   id: number;
@@ -344,8 +346,8 @@ export interface SinkReplaced {
   done: boolean;
 }
 /**
- * The scheduler confirms that the report was made with the newest version of the group: the blocks that it
- * names are beyond repair.
+ * The scheduler confirms that the report was made with the newest version of the group: the absent blocks of
+ * the shard are beyond repair (rule 26).
  */
 export interface ConfirmedLost extends ShardOf {
   t: 'confirmedLost';
@@ -373,7 +375,7 @@ export type Message =
   | ShardStats
   | PushAck
   | Gap
-  | Rows
+  | RowsMessage
   | Reject
   | Lost
   | KeysPage
@@ -391,12 +393,13 @@ export type Message =
   | Recover
   | Equation
   | Install
-  | Check
+  | CheckMessage
   | Checked
   | MembershipMessage
   | Heartbeat
-  | Reach
+  | ReachMessage
   | Reached
+  | PulseMessage
   | UnrecoverableReport
   | Stalled
   | ShardRefused

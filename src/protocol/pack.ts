@@ -1,12 +1,12 @@
 /**
- * Groups as bytes. A map of thousands of groups is most of what a newcomer is sent: as named fields its
- * encoding and decoding take some ten times as long, and five times as many bytes.
+ * Groups as bytes. In a large job the groups of the map are most of what a newcomer is sent. With named
+ * fields, encoding and decoding would take some ten times as long, and five times as many bytes.
  *
  * Every number is a varint (7 bits a byte, lowest first). A group is its id, pool and version, the number of
  * its data shards and for each `node inc gen flags`, the number of its sinks and for each
- * `sid kind index node inc flags [movesMember]`. A kind is its place in `CAPABILITIES`.
+ * `sid kind index node inc flags [movesMember]`. A kind is its index in `CAPABILITIES`.
  */
-import { KintsugiError } from '../errors.js';
+import { KintsugiError } from '../common/errors.js';
 import { CAPABILITIES, type DataEntry, type Group, type SinkEntry } from './map.js';
 
 const KINDS = Object.keys(CAPABILITIES) as SinkEntry['kind'][];
@@ -26,11 +26,11 @@ const LONGEST = 8;
 const START_BYTES = 4096;
 const KEPT_BYTES = 65_536;
 
-class Writer {
+class PackWriter {
   private bytes = new Uint8Array(START_BYTES);
   private at = 0;
 
-  /** Its memory serves again; what a very large map needed is not kept. */
+  /** Begins anew in the same memory, except that the memory of a very large map is not kept. */
   begin(): this {
     this.at = 0;
     if (this.bytes.length > KEPT_BYTES) this.bytes = new Uint8Array(START_BYTES);
@@ -60,9 +60,9 @@ class Writer {
   }
 }
 
-const writer = new Writer();
+const writer = new PackWriter();
 
-class Reader {
+class PackReader {
   private at = 0;
 
   constructor(private readonly bytes: Uint8Array) {}
@@ -105,7 +105,7 @@ class Reader {
   }
 }
 
-/** @throws BAD_ARGUMENT when a number is none that the map may have */
+/** @throws BAD_ARGUMENT when a number of a group is not a natural number */
 export function packGroups(groups: readonly Group[]): Uint8Array {
   const out = writer.begin();
   for (const { id, pool, version, data, sinks } of groups) {
@@ -125,7 +125,7 @@ export function packGroups(groups: readonly Group[]): Uint8Array {
   return out.done();
 }
 
-function packSink(sink: SinkEntry, out: Writer): void {
+function packSink(sink: SinkEntry, out: PackWriter): void {
   const { movesMember, init, protects, acknowledges } = sink;
   out.number(sink.sid);
   out.number(KINDS.indexOf(sink.kind));
@@ -137,9 +137,9 @@ function packSink(sink: SinkEntry, out: Writer): void {
   if (movesMember !== undefined) out.number(movesMember);
 }
 
-/** @throws BAD_FRAME when these are no groups */
+/** @throws BAD_FRAME when the bytes are not packed groups */
 export function unpackGroups(bytes: Uint8Array): Group[] {
-  const from = new Reader(bytes);
+  const from = new PackReader(bytes);
   const groups: Group[] = [];
   const data = () => unpackData(from);
   const sink = () => unpackSink(from);
@@ -155,7 +155,7 @@ export function unpackGroups(bytes: Uint8Array): Group[] {
   return groups;
 }
 
-function unpackData(from: Reader): DataEntry {
+function unpackData(from: PackReader): DataEntry {
   const [node, inc, gen, flags] = [from.number(), from.number(), from.number(), from.flags(DATA_FLAGS)];
   const entry: DataEntry = { node, inc, gen, init: (flags & INIT) !== 0 };
   if ((flags & RESTORE) !== 0) entry.restore = true;
@@ -163,7 +163,7 @@ function unpackData(from: Reader): DataEntry {
   return entry;
 }
 
-function unpackSink(from: Reader): SinkEntry {
+function unpackSink(from: PackReader): SinkEntry {
   const sid = from.number();
   const kind = KINDS[from.number()];
   if (kind === undefined) throw new KintsugiError('BAD_FRAME', 'a sink of an unknown kind');
@@ -183,7 +183,7 @@ function unpackSink(from: Reader): SinkEntry {
   return sink;
 }
 
-/** The bytes of a list of groups that was packed before: it is replaced, never changed. */
+/** Lists of groups that were packed, with their bytes. A list of groups is replaced, never changed. */
 const packed = new WeakMap<readonly Group[], Uint8Array>();
 
 function packedOnce(groups: readonly Group[]): Uint8Array {
@@ -206,7 +206,7 @@ export function toWire(header: object): object {
   return header;
 }
 
-/** Makes groups of packed ones, in place. @throws BAD_FRAME */
+/** Unpacks packed groups in place. @throws BAD_FRAME */
 export function fromWire(holder: WithGroups | undefined): void {
   if (holder?.groups instanceof Uint8Array) holder.groups = unpackGroups(holder.groups);
 }

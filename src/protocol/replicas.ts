@@ -1,33 +1,33 @@
 /**
- * Messages of replicas: clients that follow the streams of shards and answer pulls. Who follows is known to
- * the owner of a shard only, and only while it lasts: no map names a replica, nothing waits for one.
+ * Messages of replicas: clients that follow the streams of shards and answer pulls. Only the owner of a shard
+ * knows who follows it, and a new owner does not. No map names a replica, and nobody waits for one.
  */
-import type { ErrorCode } from '../errors.js';
-import type { Extent } from '../native.js';
+import type { ErrorCode } from '../common/errors.js';
+import type { Extent } from '../engine/native.js';
 import type { ReplicaStatus } from './status.js';
 
-/** A replica serves at most so many tables, or all. */
+/** Most tables that a replica serves, unless it serves all. */
 export const MAX_REPORTED_TABLES = 64;
 
 interface FollowedShard {
   g: number;
   m: number;
   gen: number;
-  /** Of one attempt to follow one shard. A replica gives ascending numbers and never one twice. */
+  /** Number of one attempt to follow one shard. A replica gives ascending numbers, each once. */
   id: number;
 }
 
 // ---- replica -> owner
 /**
  * The sender wants the stream of this ownership. `have`: it has the state at `applied` of the stream of
- * generation `gen` and can go back to `trim`; undefined: it has nothing and wants to begin.
+ * generation `gen` and can roll back to `trim`; undefined: it has no state.
  */
 export interface Follow extends FollowedShard {
   t: 'follow';
   v: number;
   have?: [gen: number, trim: number, applied: number];
 }
-/** part: blocks that it does not have. */
+/** part: blocks that the sender lacks. */
 export interface FollowWant extends FollowedShard {
   t: 'followWant';
 }
@@ -38,7 +38,7 @@ export interface FollowWant extends FollowedShard {
  */
 export interface FollowProbe {
   t: 'followProbe';
-  /** Ascending; the answer has it. */
+  /** Number of the question, ascending, which the answer repeats. */
   n: number;
   upTo: number;
   items: [id: number, applied: number][];
@@ -46,8 +46,9 @@ export interface FollowProbe {
 
 // ---- owner -> replica
 /**
- * `fresh`: the stream begins at `base`, all blocks below `extents` are to be asked for. `resumed`: it goes on
- * at `base`; what the replica has above it is taken back. `gone`: it cannot go on with what the replica has.
+ * `fresh`: the stream begins at `base`, and the replica asks for all blocks below `extents`. `resumed`: the
+ * stream is resumed at `base`, and the replica rolls back what it has above. `gone`: the stream cannot be
+ * resumed with the replica's state.
  */
 export interface Followed extends FollowedShard {
   t: 'followed';
@@ -55,19 +56,19 @@ export interface Followed extends FollowedShard {
   base: number;
   extents: Extent[];
 }
-/** part: the delta of batch `seq`. */
+/** part: the delta of batch `seq`, which has the same bytes as for sinks. */
 export interface FollowDelta extends FollowedShard {
   t: 'followDelta';
   seq: number;
   committed: number;
 }
-/** parts: those of the wanted blocks that the owner has, and their bytes at position `seq`. */
+/** parts: the wanted blocks that the owner has, and their bytes at position `seq`. */
 export interface FollowContent extends FollowedShard {
   t: 'followContent';
   seq: number;
   servedRatio?: number;
 }
-/** Shards that the receiver follows here, and their positions when the probe was read, or later. */
+/** The shards that the receiver follows here, and their positions when the probe was read, or later. */
 export interface FollowProbed {
   t: 'followProbed';
   n: number;
@@ -79,12 +80,12 @@ export interface FollowProbed {
 export interface ReplicaReport extends Omit<ReplicaStatus, 'id'> {
   t: 'replicaReport';
   n: number;
-  /** At most MAX_REPORTED_TABLES; absent: all. */
+  /** Names of the served tables, at most MAX_REPORTED_TABLES; absent: all. */
   tables?: string[];
 }
 
 // ---- scheduler -> replica
-/** The newest map when the report was read, or later. */
+/** Epoch of the newest map when the report was read, or later. */
 export interface ReplicaHeard {
   t: 'replicaHeard';
   n: number;
@@ -94,7 +95,7 @@ export interface ReplicaHeard {
 // ---- who reads -> replica
 /**
  * `items`: (g, m, bytes), packed. part: their REQUEST sections, one after the other. All items are answered,
- * or the read is refused. `maxLagMs`: older rows are refused; absent: the limit of the replica. `missing`:
+ * or the read is refused. `maxLagMs`: greatest age of the rows; absent: the limit of the replica. `missing`:
  * the value to give for keys without a row, as a float32 of 4 bytes, little-endian; absent: the initial
  * values.
  */
@@ -108,8 +109,8 @@ export interface Read {
 
 // ---- replica -> who reads
 /**
- * part: the ROWS sections of all items, in order. `states`: the (generation, position) of each. All that was
- * acknowledged `lagMs` ago is in them.
+ * part: the ROWS sections of all items, in order. `states`: (generation, position) of each. The rows have
+ * every push that was acknowledged `lagMs` ago or before.
  */
 export interface ReadRows {
   t: 'readRows';

@@ -2,7 +2,7 @@
  * Messages between a worker and the scheduler about samples: a data set is cut into ranges, a worker leases
  * one at a time, reports its batches and hands it back.
  */
-import type { ErrorCode } from '../errors.js';
+import type { ErrorCode } from '../common/errors.js';
 import type { PeerId } from './map.js';
 
 /** A staleness that bounds nothing. */
@@ -11,8 +11,8 @@ export const UNBOUNDED = Number.MAX_SAFE_INTEGER;
 /** Files by name and size, and how they are cut; every worker has its own path to them. */
 export interface DatasetSpec {
   /**
-   * The files grow: their sizes here are 0, `extendDataset` says what there is. One epoch, in the order of
-   * the files' bytes.
+   * True: the files grow. Their sizes here are 0, and `extendDataset` tells the bytes that are there. Such a
+   * data set has one epoch, in the order of the files' bytes.
    */
   follow?: boolean;
   files: { name: string; size: number; rangeBytes: number }[];
@@ -20,21 +20,21 @@ export interface DatasetSpec {
   batch: number;
   epochs: number;
   seed: number;
-  /** Ranges of an epoch in an order that the seed chooses; else in the order of the files. */
+  /** True: the ranges of an epoch are in an order that the seed chooses; else in that of the files. */
   shuffle: boolean;
-  /** No worker is more than so many batches ahead of the slowest. */
+  /** Most batches that a worker may be ahead of the slowest one. */
   staleness: number;
 }
 /** The samples whose lines start in bytes begin..end of a file. */
 export interface SampleRange {
-  /** epoch x ranges + rank in the order of the epoch */
+  /** Epoch x ranges of an epoch + rank in the order of the epoch. */
   number: number;
   epoch: number;
   file: number;
   begin: number;
   end: number;
 }
-/** Whoever comes first registers the data set; for others it is a check that they mean the same. */
+/** Registers a data set. A later sender only checks that its specification means the same. */
 export interface OpenDataset {
   t: 'openDataset';
   id: number;
@@ -44,13 +44,13 @@ export interface OpenDataset {
 export interface DatasetOpened {
   t: 'datasetOpened';
   id: number;
-  /** As it was registered. */
+  /** The specification as it was registered. */
   spec?: DatasetSpec;
   code?: ErrorCode;
   message?: string;
 }
 /**
- * Files of a data set that follows them have grown: whole lines up to these sizes are there, one for each
+ * Files of a data set with `follow` have grown: whole lines up to these sizes are there, one size for each
  * file.
  */
 export interface ExtendDataset {
@@ -67,7 +67,7 @@ export interface DatasetExtended {
   code?: ErrorCode;
   message?: string;
 }
-/** Answered when there is a range to work on, or none will come any more. */
+/** Asks for a range. The answer comes when there is a range to work on, or none will come any more. */
 export interface Acquire {
   t: 'acquire';
   id: number;
@@ -78,19 +78,20 @@ export interface Acquire {
 export interface Acquired {
   t: 'acquired';
   id: number;
-  /** Not set: every range is finished or set aside. */
+  /** The leased range; absent: every range is finished or set aside. */
   range?: SampleRange;
-  /** The client that its batches are pushed as. */
+  /** Session of the range, under which its batches are pushed. */
   session: PeerId;
-  /** Shows that this worker had the lease: it may push under the session. */
+  /** Proof that this worker had the lease, so it may push under the session. */
   proof?: Uint8Array;
-  /** Batches that are durable, and batches that somebody had begun. */
+  /** Batches of the range that are durable: from the first one on. */
   done: number;
+  /** Batches of the range that a worker has begun; at least `done`. */
   begun: number;
-  /** A lease that is not reported on for so long is lost. */
+  /** Time without a report after which a lease is lost. */
   leaseMs: number;
 }
-/** One way. `lease` is the id of the `acquire` that it was given for. */
+/** Report on a lease, without an answer. `lease` is the id of the `acquire` that it was given for. */
 export interface RangeProgress {
   t: 'rangeProgress';
   name: string;
@@ -101,7 +102,7 @@ export interface RangeProgress {
   /** Batches that this worker has made durable, of all ranges. */
   clock: number;
 }
-/** Somebody else works on this range now, or has finished it. */
+/** The lease is lost: another worker works on the range now, or has finished it. */
 export interface RangeLost {
   t: 'rangeLost';
   name: string;
@@ -114,17 +115,17 @@ export interface Release {
   name: string;
   number: number;
   lease: number;
-  /** Of the range, with its proof: a worker that was given up may have finished it all the same. */
+  /** Session of the range, with its proof: a worker that was given up may have finished the range. */
   session?: PeerId;
   proof?: Uint8Array;
   outcome: 'finished' | 'returned' | 'failed';
   done: number;
   begun: number;
-  /** Of the whole range; known when it has been read. */
+  /** Samples of the whole range; known when it has been read. */
   samples: number;
   /** Samples of batches that another worker had begun before. */
   redone: number;
-  /** What failed, and at which batch. */
+  /** The batch that failed; `code` and `message` say why. */
   batch?: number;
   code?: ErrorCode;
   message?: string;
@@ -134,19 +135,19 @@ export interface Released {
   id: number;
 }
 /**
- * May this worker, with so many durable batches, begin the next? Answered when it may (bounded staleness).
+ * Asks whether this worker may begin its next batch. The answer comes when it may (bounded staleness).
  */
 export interface Advance {
   t: 'advance';
   id: number;
   name: string;
-  /** Batches that it has begun. */
+  /** Batches that this worker has begun, of all ranges. */
   clock: number;
 }
 export interface Advanced {
   t: 'advanced';
   id: number;
-  /** It may begin batches as long as it has begun no more than this. */
+  /** The worker may begin a batch as long as it has begun no more batches than this. */
   until: number;
 }
 export interface DatasetRequest {
@@ -159,7 +160,7 @@ export interface DatasetReply {
   id: number;
   status?: DatasetStatus;
 }
-/** A range that failed again and again at one batch: nobody trains it any more. */
+/** A range that failed too often at one batch: nobody trains it any more. */
 export interface SetAside extends SampleRange {
   fileName: string;
   batch: number;
@@ -170,7 +171,7 @@ export interface SetAside extends SampleRange {
 export interface DatasetStatus {
   name: string;
   epochs: number;
-  /** Ranges of all epochs (of growing files: so far), and how many of them are finished and at work. */
+  /** Ranges of all epochs (of growing files: so far); `finished` and `open` count some of these. */
   ranges: number;
   finished: number;
   open: number;
@@ -179,7 +180,7 @@ export interface DatasetStatus {
   /** Samples of batches that were begun again after a worker was lost. */
   redone: number;
   setAside: SetAside[];
-  /** Never, as long as files are followed. */
+  /** Every range is finished or set aside. Never true while files are followed. */
   complete: boolean;
 }
 

@@ -1,17 +1,17 @@
 /**
- * Messages of checkpoints. A save plan says what of the job is saved where and how often. An attempt carries
- * out a plan once: the scheduler asks the owners of all data shards, each saves its own, and the manifest is
- * written when all are stored.
+ * Messages of checkpoints. A save plan has the content, the place and the interval of checkpoints. An attempt
+ * carries out a plan once: the scheduler asks the owners of all data shards, each owner saves its shard, and
+ * the manifest is written when all files are stored.
  */
-import type { ErrorCode } from '../errors.js';
+import type { ErrorCode } from '../common/errors.js';
 import type { SegmentRef } from './checkpoints.js';
 import type { PeerId } from './map.js';
 import type { RangeProgress } from './samples.js';
 
-/** Name of the save plan of everything, which flags and commands are about. */
+/** Name of the save plan of full jobs, which flags and commands set. */
 export const CHECKPOINT_PLAN = 'checkpoint';
 
-/** Two addresses of one place: they differ in slashes, or one is a URL of the other one's path. */
+/** True for two addresses of one place: they differ in slashes, or one is a URL of the other one's path. */
 export function isSamePlace(one: string, other: string): boolean {
   return partsOfPlace(one).join('/') === partsOfPlace(other).join('/');
 }
@@ -23,7 +23,7 @@ function partsOfPlace(url: string): string[] {
   return [scheme ?? 'file', ...parts.map((part) => (scheme === 'file' ? decoded(part) : part))];
 }
 
-/** Of a URL; what is no code stays as it is. */
+/** A part of a URL without percent codes. A part with a malformed code stays as it is. */
 function decoded(part: string): string {
   try {
     return decodeURIComponent(part);
@@ -32,25 +32,25 @@ function decoded(part: string): string {
   }
 }
 
-/** What is saved, where, and how often. */
+/** Content, place and interval of checkpoints. */
 export interface SavePlan {
-  /** Of the place: a directory or `s3://bucket/prefix`. */
+  /** The place: a directory or `s3://bucket/prefix`. */
   url: string;
-  /** An attempt begins so long after the last one; 0: only when somebody asks. */
+  /** Time from one attempt to the next; 0: only when somebody asks. */
   everyMs: number;
-  /** So many manifests are kept. */
+  /** Manifests that are kept. */
   keep: number;
-  /** Bytes per second that a node reads for it; 0 = as fast as leaves room for requests. */
+  /** Bytes per second that a node reads for an attempt; 0: as fast as leaves room for requests. */
   rate: number;
   /** `full job`: everything that a restored job needs. `export`: the values of rows. */
   kind: 'full job' | 'export';
   /** Names of the tables of an export; undefined: all. */
   tables?: string[];
-  /** Clients hold their pushes back until all shards show one instant; of a full job. */
+  /** True: clients hold their pushes back, so that all shards show one instant. For full jobs only. */
   barrier?: boolean;
 }
 
-/** A file of a checkpoint: rows of one shard, and of the last one of a shard its de-duplication state. */
+/** A file of a checkpoint with rows of one shard. The last file of a shard has its de-duplication state. */
 export type SavedSegment = [name: string, bytes: number, sha256: string, rows: number];
 
 /**
@@ -61,21 +61,21 @@ export type SavedSegment = [name: string, bytes: number, sha256: string, rows: n
 export interface SaveShards {
   t: 'saveShards';
   epoch: number;
-  /** Of the attempt: a higher one is newer, and ends what is under way for others. */
+  /** Number of the attempt. A higher number is newer, and ends the saving for other attempts. */
   id: number;
   url: string;
-  /** What the names of its files begin with. */
+  /** Beginning of the names of the attempt's files. */
   prefix: string;
   kind: SavePlan['kind'];
   /** Tables of an export, by their ids; undefined: all. */
   tables?: number[];
   rate: number;
-  /** All shards begin at once: clients wait for it. */
+  /** True: all shards begin at once, because clients wait for that. */
   barrier: boolean;
   shards: [g: number, m: number, gen: number, since: number][];
 }
-/** What is left of shards that the sender is saving, in answer to each `saveShards`. */
-export interface SaveProgress {
+/** The bytes that are left of each shard that the sender is saving, in answer to each `saveShards`. */
+export interface CheckpointProgress {
   t: 'saveProgress';
   id: number;
   items: [g: number, m: number, gen: number, bytesLeft: number][];
@@ -104,7 +104,7 @@ export interface SaveFailed {
   code: ErrorCode;
   message: string;
 }
-/** The attempt is over: whatever is left of it is given up. */
+/** The attempt is over: the receiver gives up the rest of its saving. */
 export interface SaveEnded {
   t: 'saveEnded';
   id: number;
@@ -112,8 +112,9 @@ export interface SaveEnded {
 
 /** Files of one shard of a checkpoint, in the order in which they are loaded. */
 export interface SavedPart {
-  /** Of the checkpoint. */
+  /** Group of the shard in the checkpoint. */
   group: number;
+  /** Member of the shard in the checkpoint. */
   member: number;
   segments: readonly SegmentRef[];
 }
@@ -128,8 +129,8 @@ export interface LoadShard {
   url: string;
   parts: readonly SavedPart[];
   /**
-   * These are shards of another division of the keys: rows are taken whose keys are the receiver's, and no
-   * numbers of pushes.
+   * True: the files are of another division of the keys. The receiver takes rows whose keys are its own, and
+   * no numbers of pushes (rule 43).
    */
   reshaped: boolean;
   /**
@@ -139,14 +140,14 @@ export interface LoadShard {
    */
   sessionsBelow?: PeerId;
 }
-/** Everything is loaded. The owner serves when the map says that its shard is not to be loaded any more. */
+/** All files are loaded. The owner serves when the map has its shard without the mark (rule 37). */
 export interface ShardLoaded {
   t: 'shardLoaded';
   g: number;
   m: number;
   gen: number;
 }
-/** A file cannot be had, or not be used. The receiver asks again. */
+/** A file cannot be fetched or used. The receiver asks again. */
 export interface LoadFailed {
   t: 'loadFailed';
   g: number;
@@ -162,7 +163,7 @@ export interface SetPlan {
   id: number;
   name: string;
   plan?: SavePlan;
-  /** Number of its next checkpoint, where the place has some already; default: the next of the plan. */
+  /** Number of the next checkpoint, where the place has some already; default: the next one of the plan. */
   next?: number;
 }
 export interface PlanSet {
@@ -171,7 +172,7 @@ export interface PlanSet {
   code?: ErrorCode;
   message?: string;
 }
-/** Asks for an attempt now. Answered when it has ended; one that is under way already is waited for first. */
+/** Asks for an attempt now, after one that is under way already. The answer comes when it has ended. */
 export interface SaveNow {
   t: 'saveNow';
   id: number;
@@ -183,18 +184,19 @@ export interface SaveDone {
   /** Number of the checkpoint. */
   number: number;
   rows: number;
-  /** Of the files that are new in it. */
+  /** Bytes of the files that are new in the checkpoint. */
   bytes: number;
   tookMs: number;
-  /** For how long clients held their pushes back. */
+  /** Time for which clients held their pushes back. */
   pausedMs?: number;
   code?: ErrorCode;
   message?: string;
 }
 
 /**
- * Every push below `next` was answered by some owner of this shard, or is known to be durable. An owner that
- * has forgotten such pushes goes on with number `next` (rule 41). `client` and `proof` as in `push`.
+ * Every push below `next` was answered by some owner of this shard, or is known to be durable. Rule 41: an
+ * owner that has forgotten such pushes records the skip, and takes number `next`. `client` and `proof` as in
+ * `push`.
  */
 export interface SkipTo {
   t: 'skipTo';
@@ -212,13 +214,13 @@ export interface RestoreLost {
   url: string;
   number?: number;
 }
-/** What is loaded now; nothing: no shard is lost. */
+/** The shards that are loaded now; none: no shard is lost. */
 export interface RestoreReply {
   t: 'restoreReply';
   id: number;
-  /** Of the checkpoint. */
+  /** Number of the checkpoint. */
   number: number;
-  /** How old its state is. */
+  /** Age of its state. */
   agoMs: number;
   /** `rows`: in its files; a row that several of them have counts several times. */
   shards: [pool: string, shard: number, rows: number][];
@@ -226,15 +228,16 @@ export interface RestoreReply {
   message?: string;
 }
 
-/** The receiver begins no push until `resume`, at most for so long, and says when none is under way. */
+/** The receiver begins no push until `resume`, and answers when none of its pushes is under way (rule 38). */
 export interface Hold {
   t: 'hold';
-  /** Of the attempt. */
+  /** Number of the attempt. */
   id: number;
+  /** Time after which the receiver begins pushes again without `resume`. */
   ms: number;
 }
-/** No push of the sender is under way. `ranges`: those that it works on, up to its last push. */
-export interface Held {
+/** No push of the sender is under way. `ranges`: the progress of its ranges, up to its last push. */
+export interface PushesHeld {
   t: 'held';
   id: number;
   ranges: Omit<RangeProgress, 't'>[];
@@ -246,10 +249,10 @@ export interface Resume {
 
 export type SavingMessage =
   | Hold
-  | Held
+  | PushesHeld
   | Resume
   | SaveShards
-  | SaveProgress
+  | CheckpointProgress
   | ShardSaved
   | SaveFailed
   | SaveEnded

@@ -1,15 +1,16 @@
 /**
- * Messages about changes of what serves. Each change is answered with a ChangeReply; its progress is in the
- * status.
+ * Messages about changes: scale, drain, rebalance. Each is answered with a ChangeReply, and its progress is
+ * in the status.
  */
-import type { ErrorCode } from '../errors.js';
+import type { ErrorCode } from '../common/errors.js';
 import type { MoveStatus } from './status.js';
 
 /**
- * So many PS are to serve. `timeoutMs` sets the pace of the moves: they are to be done in this time. A change
- * that makes no progress for so long is taken back; 0: never, and the moves leave room for requests.
+ * Asks for `ps` PS that serve. `timeoutMs` sets the pace of the moves: they are to be done in this time, and
+ * a change that makes no progress for this time is taken back. 0: never, and the moves leave room for
+ * requests.
  */
-export interface Scale {
+export interface ScaleMessage {
   t: 'scale';
   id: number;
   ps: number;
@@ -28,7 +29,7 @@ export interface Drain {
   change?: number;
   restart?: boolean;
 }
-/** `dryRun`: only say what would move. */
+/** `dryRun`: the answer has the moves, and none is made. */
 export interface Rebalance {
   t: 'rebalance';
   id: number;
@@ -40,26 +41,28 @@ export interface ChangeReply {
   id: number;
   /** Number of the change; 0 when there is none. */
   change: number;
-  /** Of a dry run. */
+  /** The moves of a dry run; else none. */
   moves: MoveStatus[];
   code?: ErrorCode;
   message?: string;
 }
-/** To a node that takes in moves: what a change that is to be done in time needs. It holds for a moment. */
+/**
+ * Tells a node that takes in moves the rate that a change needs to be done in time. It holds for a moment.
+ */
 export interface MovePace {
   t: 'movePace';
   bytesPerSecond: number;
 }
-/** The answer: incomplete targets of moves on this node, and the blocks that each does not have. */
+/** The answer to `movePace`: incomplete targets of moves on this node, and the blocks that each lacks. */
 export interface MoveProgress {
   t: 'moveProgress';
   items: [sid: number, blocksLeft: number][];
 }
-/** To a node that holds nothing any more: it is not part of the job. `restart`: it is to be started again. */
+/** Tells an emptied node that it is not part of the job any more. `restart`: it is to be started again. */
 export interface Leave {
   t: 'leave';
   inc: number;
   restart?: boolean;
 }
 
-export type ScalingMessage = Scale | Drain | Rebalance | ChangeReply | MovePace | MoveProgress | Leave;
+export type ScalingMessage = ScaleMessage | Drain | Rebalance | ChangeReply | MovePace | MoveProgress | Leave;

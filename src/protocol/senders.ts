@@ -1,16 +1,16 @@
 /**
- * Who sends what to whom. Every receiver asks this table about every message before it looks at anything
- * else, so that a kind that is added without an entry does not compile, and one that comes from the wrong
- * role changes nothing.
+ * The roles that may send each kind of message, and to which role. Every receiver asks this table about every
+ * message before it looks at anything else, so a message from the wrong role changes nothing. A kind without
+ * an entry does not compile.
  *
  * The role of a sender belongs to its connection and is fixed when the connection introduces itself: a
- * process that joins, or says hello with an incarnation, is a node; one that attaches is a client. With a
- * token of nodes, the handshake must have proved the same role.
+ * process that joins, or says hello with an incarnation, is a node; a process that attaches, or says hello
+ * without one, is a client. With a token of nodes, the handshake must have proved the same role.
  */
-import { KintsugiError } from '../errors.js';
-import type { Message } from './messages.js';
+import { KintsugiError } from '../common/errors.js';
+import type { Message, MessageOf } from './messages.js';
 
-/** To the scheduler and the nodes a replica is a client. To its readers it is a replica. */
+/** Roles of connections. To the scheduler and the nodes a replica is a client; to its readers, a replica. */
 export type Role = 'scheduler' | 'node' | 'client' | 'replica';
 export type Flow = `${Role}>${Role}`;
 
@@ -58,6 +58,7 @@ const TABLE = {
   unrecoverable: ['node>scheduler'],
   moveProgress: ['node>scheduler'],
   reached: ['node>scheduler'],
+  pulse: ['node>scheduler'],
   // Decisions.
   welcome: ['scheduler>node', 'scheduler>client'],
   stale: ['scheduler>node', 'scheduler>client'],
@@ -79,7 +80,7 @@ const TABLE = {
   status: ['client>scheduler'],
   statusReply: ['scheduler>client'],
   scale: ['client>scheduler'],
-  // A node asks for itself.
+  // A node asks to be drained itself.
   drain: ['client>scheduler', 'node>scheduler'],
   rebalance: ['client>scheduler'],
   changeReply: ['scheduler>client', 'scheduler>node'],
@@ -144,10 +145,13 @@ const TABLE = {
 
 export const FLOWS: Flows = TABLE;
 
-/** The kinds that go this way. */
+/** The kinds of messages of a flow. */
 export type KindOf<F extends Flow> = {
   [K in Message['t']]: F extends (typeof TABLE)[K][number] ? K : never;
 }[Message['t']];
+
+/** The messages that a role receives, from any other. */
+export type MessageTo<R extends Role> = MessageOf<KindOf<`${Role}>${R}`>>;
 
 type Kinds = ReadonlySet<Message['t']>;
 
@@ -160,7 +164,7 @@ function byRole<T>(of: (role: Role) => T): Record<Role, T> {
   return Object.fromEntries(ROLES.map((role) => [role, of(role)])) as Record<Role, T>;
 }
 
-/** By sender and receiver: every message asks. */
+/** Kinds by sender and receiver, ready for the question that every message asks. */
 const ALLOWED = byRole((from) => byRole((to) => kindsOf(`${from}>${to}`)));
 
 export function maySend(from: Role, to: Role, kind: Message['t']): boolean {
@@ -168,6 +172,15 @@ export function maySend(from: Role, to: Role, kind: Message['t']): boolean {
 }
 
 /** Called by a receiver for every message, before anything else. @throws FORBIDDEN */
+export function checkMessage<R extends Role>(
+  from: Role,
+  to: R,
+  message: Message,
+): asserts message is MessageTo<R> {
+  checkSender(from, to, message.t);
+}
+
+/** `checkMessage` of a kind alone. @throws FORBIDDEN */
 export function checkSender(from: Role, to: Role, kind: Message['t']): void {
   if (maySend(from, to, kind)) return;
   throw new KintsugiError('FORBIDDEN', `a ${from} may not send "${kind}" to a ${to}`);

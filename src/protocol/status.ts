@@ -1,8 +1,9 @@
-/** What the scheduler tells of a job, for people and launchers. */
-import type { ErrorCode } from '../errors.js';
+/** The status of a job, which the scheduler tells to people and launchers. */
+import type { ErrorCode } from '../common/errors.js';
+import type { Life } from './liveness.js';
 import type { PeerId } from './map.js';
 
-/** How far the recovery of a data shard is. */
+/** The progress of the recovery of a data shard. */
 export interface RecoveryStats {
   /** Group. */
   g: number;
@@ -12,17 +13,17 @@ export interface RecoveryStats {
   gen: number;
   /** Blocks that the shard lost, each about 4 KiB. */
   blocksLost: number;
-  /** Those of them that are there again. */
+  /** Lost blocks that are present again. */
   blocksPresent: number;
-  /** Those of them that requests waited for. */
+  /** Lost blocks that came because requests waited for them. */
   blocksOnDemand: number;
-  /** Its keys are there: it serves requests. */
+  /** The keys of the shard are present, so it serves requests. */
   keysReady?: true;
 }
 
 /**
- * Whether every group can lose r nodes: `forming` (the job has not started), `full`, `recovering` (not yet
- * again), `degraded` (not until nodes are added), `lost` (a shard is beyond repair).
+ * `full`: every group can lose r nodes. `forming`: the job has not started. `recovering`: every group will be
+ * able to again. `degraded`: not until nodes are added. `lost`: a shard is beyond repair.
  */
 export type Redundancy = 'forming' | 'full' | 'recovering' | 'degraded' | 'lost';
 
@@ -30,12 +31,20 @@ export type Redundancy = 'forming' | 'full' | 'recovering' | 'degraded' | 'lost'
 export interface NodeStatus {
   id: PeerId;
   name: string;
-  /** Its failure domain. */
+  /** Failure domain of the node. */
   host: string;
-  /** host:port that others dial. */
+  /** Address that peers dial: host:port. */
   address: string;
   alive: boolean;
-  /** It joined without shards, to take over when a node is lost. */
+  /**
+   * `turning`: the last turn of its event loop is younger than `silentMs`. `stopped`: the process answers,
+   * and that turn is older; it is given up after `stoppedMs`. `gone`: nothing is heard of it, or its machine
+   * acknowledges nothing.
+   */
+  life: Life;
+  /** True: its event loop has turned late for `overloadedMs`, and still does. */
+  overloaded?: true;
+  /** True: the node joined without shards, to take over when a node is lost. */
   standby: boolean;
   /** Incarnation: a new number at every start of its process. */
   inc: number;
@@ -45,9 +54,11 @@ export interface NodeStatus {
   bytes: number;
   /** Rows of its data shards, of all tables together. */
   rows: number;
+  /** False: it has not reported to this scheduler yet, so `bytes` and `rows` are 0. Absent: it has. */
+  reported?: false;
 }
 
-/** Data shard m, or parity j of a group, goes from one node (name) to another. */
+/** A move of data shard m, or of parity j, of a group from one node to another. */
 export interface MoveStatus {
   group: number;
   kind: 'data' | 'parity';
@@ -61,7 +72,7 @@ export interface MoveStatus {
   bytes: number;
 }
 
-/** A change of what serves: somebody asked for it, or a node joined. */
+/** A change: a scale, drain or rebalance that somebody asked for, or a join. */
 export interface ChangeStatus {
   id: number;
   kind: 'scale' | 'drain' | 'rebalance' | 'join';
@@ -70,15 +81,15 @@ export interface ChangeStatus {
   /** PS that are to serve afterwards. */
   to: number;
   state: 'running' | 'done' | 'cancelled';
-  /** Why it was cancelled, or what it waits for. */
+  /** Reason why it was cancelled, or for which it waits. */
   reason: string;
-  /** Whoever it empties is to be started again. */
+  /** True: the nodes that it empties are to be started again. */
   restart?: boolean;
   /** Names of the nodes that it empties. */
   leaving: string[];
   /** Shards that have moved. */
   shardsMoved: number;
-  /** Their bytes. */
+  /** Bytes of the shards that have moved. */
   bytesMoved: number;
   /** Moves that have begun and not ended. */
   shardsMoving: number;
@@ -86,13 +97,13 @@ export interface ChangeStatus {
   shardsLeft: number;
 }
 
-/** How many PS serve, and what changes it. */
+/** The number of PS that serve, and the changes. */
 export interface ScalingStatus {
   /** PS that are to serve when no change is under way. */
   wanted: number;
   /** PS that serve now. */
   serving: number;
-  /** The newest ones, oldest first. */
+  /** The newest changes, oldest first. */
   changes: ChangeStatus[];
 }
 
@@ -100,7 +111,7 @@ export interface ScalingStatus {
 export interface JobSummary {
   epoch: number;
   redundancy: Redundancy;
-  /** Why it is not `full`. */
+  /** Reasons why redundancy is not `full`. */
   reasons: readonly string[];
   nodesAlive: number;
   /** Nodes of the map, dead ones included. */
@@ -108,79 +119,80 @@ export interface JobSummary {
   tables: number;
 }
 
-/** A save plan, and what became of it. */
+/** A save plan and its newest checkpoint. */
 export interface PlanStatus {
   name: string;
   url: string;
   kind: 'full job' | 'export';
-  /** 0: only when somebody asks. */
+  /** Time from one checkpoint to the next; 0: only when somebody asks. */
   everyMs: number;
+  /** Manifests that are kept. */
   keep: number;
-  /** Bytes per second that each PS reads for it; 0: as fast as leaves room for requests. */
+  /** Bytes per second that each PS reads for a checkpoint; 0: as fast as leaves room for requests. */
   rate: number;
-  /** Each is of one instant of all shards. */
+  /** Each checkpoint is of one instant of all shards. */
   barrier?: true;
   /** Names of the tables of an export; absent: all. */
   tables?: string[];
   /** The checkpoint that is being made. */
   underWay?: { number: number; saved: number; shards: number };
   /**
-   * The newest one since this scheduler started. `rows` and `bytes` are those of its own files, without those
-   * of earlier checkpoints that it needs.
+   * The newest checkpoint. `rows` and `bytes` are those of its own files, without those of earlier
+   * checkpoints that it needs.
    */
   last?: { number: number; rows: number; bytes: number; tookMs: number; agoMs: number };
-  /** Why there is no newer one. */
+  /** Reason why there is no newer checkpoint. */
   failure?: { number: number; code: ErrorCode; message: string };
 }
 
 /** A shard in a checkpoint. */
 export interface SavedCopy {
   url: string;
-  /** Of the checkpoint. */
+  /** Number of the checkpoint. */
   number: number;
-  /** In all of its files; a row that several of them have counts several times. */
+  /** Rows in all of its files. A row that several of them have counts several times. */
   rows: number;
-  /** When it was taken. */
+  /** Age of the checkpoint. */
   agoMs: number;
 }
 
-/** A job that goes on from a checkpoint, while shards are loaded. */
+/** The restore of a job from a checkpoint, while shards are loaded. */
 export interface RestoreStatus {
   url: string;
-  /** Of the checkpoint. */
+  /** Number of the checkpoint. */
   number: number;
   /** A running job loads the shards that it had lost. */
   onlyLost?: true;
   /**
-   * The job has other shards than the checkpoint, which is not of one instant: some of what was trained after
-   * its beginning is trained again.
+   * The job has other shards than the checkpoint, which is not of one instant: some batches after the
+   * beginning of the checkpoint are applied again (rule 43).
    */
   atLeastOnce?: true;
   shardsLeft: number;
-  /** Why a shard is not loaded; it is tried again. */
+  /** Reason why a shard is not loaded; it is tried again. */
   failure?: { code: ErrorCode; message: string };
 }
 
 /** A process that follows shards and answers pulls, by its newest report. */
 export interface ReplicaStatus {
   id: PeerId;
-  /** host:port where it answers pulls. */
+  /** Address at which the replica answers pulls: host:port. */
   address: string;
-  /** It holds every `of`-th shard, from the `part`-th on, `part` from 1. */
+  /** The replica holds every `of`-th shard, from the `part`-th on, `part` from 1. */
   share: [part: number, of: number];
-  /** Names of the tables that it serves; absent: all. */
+  /** Names of the tables that the replica serves; absent: all. */
   tables?: string[];
-  /** Shards that it is to hold. */
+  /** Shards that the replica is to hold. */
   shards: number;
-  /** Those of which it has a state. */
+  /** Shards of which the replica has a state. */
   complete: number;
-  /** Everything that was acknowledged so long ago is in its answers. */
+  /** Age of the answers: they have every push that was acknowledged this long ago, or before. */
   lagMs: number;
-  /** Batches that it knows of and does not have. */
+  /** Batches that the replica knows of and does not have. */
   behind: number;
 }
 
-/** A job, as its scheduler knows it. */
+/** The status of a job, as its scheduler knows it. */
 export interface JobStatus {
   /** Id of the job. */
   job: string;
@@ -189,7 +201,7 @@ export interface JobStatus {
   redundancy: Redundancy;
   /** One line per reason why redundancy is not full. */
   reasons: string[];
-  /** What makes redundancy worth less than it looks, one line each. */
+  /** One line per reason why redundancy is worth less than it looks. */
   warnings: string[];
   /** Nodes that have joined and not left. */
   nodes: NodeStatus[];
@@ -201,13 +213,13 @@ export interface JobStatus {
   recoveries: RecoveryStats[];
   /**
    * Data shards (m of group g) that are beyond repair, with the blocks and rows that are lost. `checkpoint`:
-   * the newest one that would bring the shard back; absent: none that this scheduler has made.
+   * the newest one with the shard; absent: this scheduler has made none.
    */
   unrecoverable: { g: number; m: number; blocks: number; rows: number; checkpoint?: SavedCopy }[];
   scaling: ScalingStatus;
   /** Save plans; absent: there was never one. */
   saving?: PlanStatus[];
-  /** What is still to be loaded of a checkpoint; absent: nothing. */
+  /** The restore that is under way; absent: none. */
   restoring?: RestoreStatus;
   /** Replicas that have reported of late; absent: none. */
   replicas?: ReplicaStatus[];

@@ -1,34 +1,36 @@
 /**
- * What processes tell of their work: `observe` asks a PS or the scheduler, `observed` answers, and a worker,
- * which nobody can call, reports to the scheduler now and then.
+ * Telemetry: counters and sizes of processes. `observe` asks a PS or the scheduler, `observed` answers. A
+ * worker, which nobody can call, reports to the scheduler every 5 s.
  *
- * Counters count since the start of their process and only grow. Whoever looks asks twice and subtracts
- * (src/observe/rates.ts). So nothing is counted twice, nobody keeps state for somebody else, and a job at
- * which nobody looks tells nothing. A counter that is lower than before is that of another process.
+ * Counters count since the start of their process and only grow. An observer asks twice and subtracts
+ * (src/library/observe/rates.ts). So nothing is counted twice, nobody keeps state for an observer, and a job
+ * without observers sends nothing. A counter that is lower than before is that of another process.
  */
 import type { Allocation } from './goodput.js';
 import type { PeerId } from './map.js';
 
-/** Upper bounds of the buckets of all durations. The last bucket has what is longer. */
+/** Upper bounds of the buckets of all durations. One more bucket has longer durations. */
 export const DURATION_BOUNDS_SECONDS: readonly number[] = [
   0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 ];
 
-/** Durations. */
+/** Durations in buckets. */
 export interface Histogram {
-  /** How many are at most each bound and above the one before it; one more at the end: above all bounds. */
+  /**
+   * Durations in each bucket: above the bound before it and at most its own; the last is above all bounds.
+   */
   counts: number[];
   sumSeconds: number;
 }
 
-/** Of any process. */
+/** Telemetry of any process. */
 export interface ProcessTelemetry {
-  /** Since its start. */
+  /** Time since the start of the process. */
   upSeconds: number;
-  /** Of all its threads, in user and in kernel mode. */
+  /** Processor time of all threads, in user and in kernel mode. */
   cpuSeconds: number;
   rssBytes: number;
-  /** Of the package that it runs. */
+  /** Version of the package that the process runs. */
   version?: string;
   /** Milliseconds since 1970, by the clock of its machine. */
   clockMs?: number;
@@ -41,26 +43,43 @@ export interface OpTelemetry {
   /** Requests that were refused, by code. */
   failed: Record<string, number>;
   /**
-   * From the arrival of a request to its answer (pull), or to its being applied or refused (push). Of each
-   * request, so that a message counts as often as it names shards.
+   * From the arrival of a request to its answer (pull), or until it is applied or refused (push). A message
+   * counts once for each shard that it names.
    */
   duration: Histogram;
 }
 
-/** A part of the memory of a PS: what it is used for. */
-export type MemoryPart = 'data' | 'parity' | 'snapshots' | 'deltas' | 'waiting';
+/** A use of the memory of a PS. */
+export type MemoryPart =
+  | 'data'
+  | 'parity'
+  | 'snapshots'
+  | 'files'
+  | 'deltas'
+  | 'sinkLogs'
+  | 'outgoing'
+  | 'waiting'
+  | 'answers'
+  | 'received'
+  | 'readers';
 
 /** Memory of a PS. */
 export interface MemoryTelemetry {
   /** 0: no limit. */
   limitBytes: number;
-  /** What counts against the limit. */
+  /** Bytes that count against the limit. */
   usedBytes: number;
   /**
-   * `data` and `parity` are what shards and sinks hold, `snapshots` rows that are kept for a checkpoint,
-   * `deltas` batches that are not durable everywhere, `waiting` requests that wait.
+   * Bytes by use. `data`: data shards. `parity`: sinks, with what they compute for recoveries. `snapshots`:
+   * rows that are kept for a checkpoint. `files`: files of checkpoints on their way to or from their place.
+   * `deltas`: batches that are not durable everywhere. `sinkLogs`: deltas that sinks may roll back.
+   * `outgoing`: bytes that nodes have not taken. `waiting`: requests that wait. `answers`: rows that
+   * clients have asked for and not read. `received`: frames that are not complete. `readers`: other bytes
+   * that clients and replicas have not taken.
    */
   partBytes: Record<MemoryPart, number>;
+  /** Resident memory beyond all parts and beyond what the process had when it began to serve. */
+  unaccountedBytes: number;
 }
 
 /** A table on one node. */
@@ -76,7 +95,7 @@ export interface TableTelemetry {
 export interface ShardTelemetry {
   g: number;
   m: number;
-  /** Since this node owns it. */
+  /** Requests since this node owns the shard. */
   requests: number;
   rows: number;
   bytes: number;
@@ -85,22 +104,22 @@ export interface ShardTelemetry {
 /** A parity or a mirror that lacks blocks. */
 export interface SinkTelemetry {
   sid: number;
-  /** Blocks of its members, each about 4 KiB, that it does not have yet; absent: it has not begun. */
+  /** Blocks of its members, each about 4 KiB, that the sink lacks; absent: a stream has not begun. */
   blocksLeft?: number;
 }
 
-/** What a PS sends. */
+/** All kinds of bytes that a PS sends. */
 export const SENT_KINDS: readonly SentKind[] = ['answers', 'deltas', 'recovery', 'replicas', 'other'];
-/** What a PS sends. */
+/** A kind of bytes that a PS sends. */
 export type SentKind = 'answers' | 'deltas' | 'recovery' | 'replicas' | 'other';
 
-/** Background work of a PS: what it does beside its requests. */
+/** A kind of background work of a PS: work beside its requests. */
 export type BackgroundKind = 'recovery' | 'moves' | 'saves';
 
 export interface NodeTelemetry extends ProcessTelemetry {
   memory: MemoryTelemetry;
   ops: { pull: OpTelemetry; push: OpTelemetry };
-  /** Of pushes that were applied: until all sinks have them. */
+  /** From the flush of an applied push until all sinks have it. */
   commit: Histogram;
   tables: TableTelemetry[];
   dataShards: number;
@@ -109,25 +128,25 @@ export interface NodeTelemetry extends ProcessTelemetry {
   recoveringShards: number;
   /** Bytes of batches that are not durable. */
   uncommittedBytes: number;
-  /** The same of the shard that has most of them: how far its slowest sink is behind. */
+  /** Uncommitted bytes of the shard with the most: the distance of its slowest sink. */
   sinkLagBytes: number;
   parkedRequests: number;
   parkedBytes: number;
-  /** Lost blocks that are here again: those that requests waited for, and others. */
+  /** Lost blocks that are here again: blocks that requests waited for, and others. */
   recoveredBlocks: { demand: number; background: number };
   /** Blocks, each about 4 KiB, that planned moves brought here. */
   movedBlocks: number;
-  /** Payload, by what it was for. */
+  /** Bytes of payload by kind. */
   sentBytes: Record<SentKind, number>;
   /** Bytes per second that background work may use while there are requests. */
   paceBytes: Record<BackgroundKind, number>;
-  /** Only for who asks for it. */
+  /** Each data shard; only if the question asked for it. */
   shards?: ShardTelemetry[];
-  /** With `shards`: those that are not complete. */
+  /** Each incomplete sink; only if the question asked for `shards`. */
   sinks?: SinkTelemetry[];
 }
 
-/** What a worker does in turn. */
+/** All parts of a training step, in order. */
 export const WORKER_PHASES: readonly WorkerPhase[] = ['read', 'pull', 'compute', 'push'];
 /** A part of a training step. */
 export type WorkerPhase = 'read' | 'pull' | 'compute' | 'push';
@@ -140,19 +159,19 @@ export interface WorkerReport extends ProcessTelemetry {
   samples: number;
   batches: number;
   /**
-   * What its training loop waited for or did: samples to be read, rows to come, the model, room for another
-   * push. What overlaps with the model's work is not waited for and does not count.
+   * Time that the training loop spent in each part: waiting for samples, waiting for rows, in the model, and
+   * waiting for room for another push. Reading, pulls and pushes beside the model's work do not count.
    */
   phaseSeconds: Record<WorkerPhase, number>;
-  /** Of `read`: there was nothing to train, because all ranges of samples were given out. */
+  /** Part of `read` in which there was nothing to train, because all ranges of samples were given out. */
   idleSeconds: number;
-  /** Of `compute`: batches that nobody had begun before. */
+  /** Part of `compute` in batches that nobody had begun before. */
   productiveSeconds: number;
   /** Batches that are begun and not durable: pulls may miss their gradients. */
   stalenessBatches: number;
-  /** Over the newest batches; absent before the first one. */
+  /** Loss over the newest batches; absent before the first one. */
   loss?: number;
-  /** It trains no more: this is its last report. */
+  /** True: the worker trains no more, and this is its last report. */
   over?: boolean;
 }
 
@@ -162,13 +181,13 @@ export interface WorkerTelemetry extends WorkerReport {
   agoMs: number;
 }
 
-/** All workers of a run, also those that are gone. */
+/** All workers of a run, also workers that are gone. */
 export interface RunTelemetry extends Allocation {
   run: string;
-  /** That report now. */
+  /** Number of workers that report now. */
   workers: number;
   samples: number;
-  /** Of `samples`: what workers had done before this scheduler first heard of them. */
+  /** Part of `samples` that workers had trained before this scheduler first heard of them. */
   inheritedSamples?: number;
   batches: number;
   phaseSeconds: Record<WorkerPhase, number>;
@@ -178,7 +197,7 @@ export interface RunTelemetry extends Allocation {
 export interface SchedulerTelemetry extends ProcessTelemetry {
   workers: WorkerTelemetry[];
   runs: RunTelemetry[];
-  /** Workers that are connected, have not said that they end, and have not reported for a while. */
+  /** Workers that are connected, have not told that they end, and have not reported for a while. */
   silent?: { id: PeerId; name: string; run: string; agoMs: number }[];
 }
 
@@ -186,25 +205,25 @@ export interface SchedulerTelemetry extends ProcessTelemetry {
 export interface Observe {
   t: 'observe';
   id: number;
-  /** Of the map by which a node is asked. */
+  /** Epoch of the map by which a node is asked. */
   epoch?: number;
-  /** Each shard, too. */
+  /** True: the answer has each shard, too. */
   shards?: boolean;
 }
 
-export interface Observed {
+export interface ObservedProcess {
   t: 'observed';
   id: number;
-  /** Of a node. */
+  /** The answer of a node. */
   node?: NodeTelemetry;
-  /** Of the scheduler. */
+  /** The answer of the scheduler. */
   scheduler?: SchedulerTelemetry;
 }
 
-/** One way; the next report replaces one that is lost. */
+/** Report of a worker, without an answer. The next report replaces a lost one. */
 export interface WorkerReportMessage {
   t: 'workerReport';
   report: WorkerReport;
 }
 
-export type TelemetryMessage = Observe | Observed | WorkerReportMessage;
+export type TelemetryMessage = Observe | ObservedProcess | WorkerReportMessage;

@@ -1,15 +1,15 @@
 /**
- * Headers come from outside: before a machine sees one, its fields are checked against the table below. One
- * line per message kind; a new message is added here and in messages.ts. Payload parts are checked by the
- * engine.
+ * Headers come from outside: before a machine sees one, its fields are checked against the table below. The
+ * table has one line per kind of message; a new message is added here and in messages.ts. Payload parts are
+ * checked by the engine.
  */
-import { KintsugiError } from '../errors.js';
+import { KintsugiError } from '../common/errors.js';
 import {
   bool,
-  type Check,
   code,
   dataset,
   either,
+  type FieldCheck,
   integer,
   list,
   natural,
@@ -29,26 +29,26 @@ import { MAX_REPORTED_TABLES } from './replicas.js';
 import { WORKER_PHASES } from './telemetry.js';
 
 const itemsOf =
-  (kind: ItemKind): Check =>
+  (kind: ItemKind): FieldCheck =>
   (v) =>
     areItems(kind, v);
-const u64: Check = (v) => natural(v) || (typeof v === 'bigint' && v >= 0n && v < 1n << 64n);
+const u64: FieldCheck = (v) => natural(v) || (typeof v === 'bigint' && v >= 0n && v < 1n << 64n);
 
-const ratio: Check = (v) => typeof v === 'number' && Number.isFinite(v) && v >= 0;
+const ratio: FieldCheck = (v) => typeof v === 'number' && Number.isFinite(v) && v >= 0;
 
-const float: Check = (v) => v instanceof Uint8Array && v.byteLength === 4;
+const float: FieldCheck = (v) => v instanceof Uint8Array && v.byteLength === 4;
 
 const proof = optional((v) => v instanceof Uint8Array && v.byteLength <= 64);
 
 /** A larger m would be taken for a shard of another group (shardKey). */
 const shard = { g: natural, m: isMember };
 const stream = { ...shard, sid: natural, gen: natural };
-const ascending: Check = (v) => (v as number[])[0]! <= (v as number[])[1]!;
+const ascending: FieldCheck = (v) => (v as number[])[0]! <= (v as number[])[1]!;
 const tombstone = tuple(natural, natural, (v) => v === 'ENDED');
-const ended: Check = (v) => tombstone(v) && ascending(v);
+const ended: FieldCheck = (v) => tombstone(v) && ascending(v);
 const segment = record({ name: text, bytes: natural, sha256: text, rows: natural });
 const pair = tuple(natural, natural);
-const range: Check = (v) => pair(v) && ascending(v);
+const range: FieldCheck = (v) => pair(v) && ascending(v);
 const skipped = tuple(natural, natural, (v) => v === 'SKIPPED');
 const mark = either(ended, skipped);
 const streamId = either(tuple(natural, natural, optional(code)), mark);
@@ -75,7 +75,7 @@ const sink = record({
   movesMember: optional(natural),
 });
 /** Packed in frames (pack.ts). */
-const packed: Check = (v) => v instanceof Uint8Array;
+const packed: FieldCheck = (v) => v instanceof Uint8Array;
 const group = record({ id: natural, pool: natural, version: natural, data: list(data), sinks: list(sink) });
 const groups = either(packed, list(group));
 const nodes = list(
@@ -119,7 +119,7 @@ const recovery = record({
 const followed = { ...shard, gen: natural, id: natural };
 const lease = { name: text, number: natural, lease: natural };
 
-const saveKind: Check = (v) => v === 'full job' || v === 'export';
+const saveKind: FieldCheck = (v) => v === 'full job' || v === 'export';
 const plan = record({
   url: text,
   everyMs: natural,
@@ -130,15 +130,15 @@ const plan = record({
   barrier: optional(bool),
 });
 
-const plain: Check = (v) => either(text, bool)(v) || (typeof v === 'number' && Number.isFinite(v));
-const eventFields: Check = (v) => {
+const plain: FieldCheck = (v) => either(text, bool)(v) || (typeof v === 'number' && Number.isFinite(v));
+const eventFields: FieldCheck = (v) => {
   const values = object(v) ? Object.values(v as object) : undefined;
   return values !== undefined && values.length <= MAX_EVENT_FIELDS && values.every(plain);
 };
-const toldKind: Check = (v) => typeof v === 'string' && isEventKind(v) && 'told' in EVENT_KINDS[v];
+const toldKind: FieldCheck = (v) => typeof v === 'string' && isEventKind(v) && 'told' in EVENT_KINDS[v];
 const event = record({ number: natural, at: natural, kind: text, subject: text, fields: eventFields });
 
-const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
+const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
   hello: { peer: natural, inc: natural, job: text, proof },
   push: { epoch: natural, client: optional(natural), proof, items: itemsOf('push') },
   pull: { epoch: natural, id: natural, items: itemsOf('pull') },
@@ -234,6 +234,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   },
   reach: { node: natural, inc: natural },
   reached: { node: natural, inc: natural, silentMs: optional(natural) },
+  pulse: { node: natural, inc: natural, job: text, ageMs: natural, gapMs: natural },
   scale: { id: natural, ps: natural, timeoutMs: natural },
   drain: { id: natural, node: text, timeoutMs: natural, change: optional(natural), restart: optional(bool) },
   rebalance: { id: natural, dryRun: bool, timeoutMs: natural },
@@ -407,7 +408,7 @@ const FIELDS: { [K in Message['t']]: Record<string, Check> } = {
   eventTold: { id: natural, number: natural, code: optional(code), message: optional(text) },
 };
 
-/** Kind -> its fields as a list: they are walked for every message that arrives. */
+/** Kind -> the checks of its fields, as a list because they are walked for every message that arrives. */
 const CHECKS = new Map(Object.entries(FIELDS).map(([kind, fields]) => [kind, Object.entries(fields)]));
 
 /** A header that arrived, as the message it claims to be. @throws BAD_FRAME */

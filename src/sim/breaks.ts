@@ -3,26 +3,28 @@ import type { PeerId } from '../protocol/map.js';
 import type { Network } from './network.js';
 import type { Random } from './random.js';
 
-/** A connection is made again before so much time has passed. */
+/** Time within which a connection is made again. */
 const AWAY = 60;
 
-/** What is lent to connections that break. */
+/** The parts of the cluster that breaking connections needs. */
 interface BreaksHost {
   readonly network: Network;
   readonly random: Random;
   readonly now: number;
   readonly actorOf: ReadonlyMap<PeerId, number>;
+  readonly slowReaders: { disconnected(a: number, b: number): void };
   peerUp(at: number, other: number): void;
   count(name: string): void;
   log(text: () => string): void;
 }
 
 export class Breaks {
+  /** Pairs of actors whose connection broke, with the time at which it is made again. */
   private reconnects: { a: number; b: number; at: number }[] = [];
 
   constructor(private readonly cluster: BreaksHost) {}
 
-  /** Every process is gone. */
+  /** Forgets the connections, because every process is gone. */
   forget(): void {
     this.reconnects = [];
   }
@@ -31,6 +33,7 @@ export class Breaks {
     const { network, random, now } = this.cluster;
     network.cut(a, b, true);
     network.cut(b, a, true);
+    this.cluster.slowReaders.disconnected(a, b);
     this.reconnects.push({ a, b, at: now + random.below(AWAY) });
   }
 

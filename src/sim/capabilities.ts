@@ -1,12 +1,12 @@
 /**
- * What each sink of a map says that it is for, compared with what its kind, its node and the order of sids
- * show: a parity protects, every sink acknowledges, and the younger of two parities, or a mirror whose shard
- * is still elsewhere, is the target of a move.
+ * The capabilities of the sinks of a map, compared with those that follow from their kind, their node and the
+ * order of sids: a parity protects, every sink acknowledges, and the younger of two parities, or a mirror
+ * whose shard is still elsewhere, is the target of a move.
  */
 import type { ClusterMap, Group, SinkEntry } from '../protocol/map.js';
 import { Violation } from './violation.js';
 
-/** What each kind is for, told a second time: a change of one of the two shows. */
+/** The capabilities of each kind, a second time: a change of one of the two tables shows. */
 const KINDS: Readonly<
   Record<SinkEntry['kind'], { follows: 'all' | 'one'; protects: boolean; acknowledges: boolean }>
 > = {
@@ -14,7 +14,7 @@ const KINDS: Readonly<
   M: { follows: 'one', protects: false, acknowledges: true },
 };
 
-/** The members whose streams a sink has to have. */
+/** The members whose streams a sink has to follow. */
 export function membersOf({ kind, index }: SinkEntry, { data }: Group): number[] {
   return KINDS[kind].follows === 'one' ? [index] : [...data.keys()];
 }

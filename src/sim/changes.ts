@@ -1,15 +1,18 @@
-/** What is said of changes: one that comes further is not taken back for want of progress. */
+/** The check of changes: a change with progress is not taken back for want of it. */
 import type { Change } from '../core/scheduler/state.js';
 import { Violation } from './violation.js';
 
 export class ChangeWatch {
+  /** The changes after the last step. */
   private seen: readonly Change[] = [];
-  /** Shards that each change has moved. */
+  /** Id of a change -> shards that it has moved. */
   private moved = new Map<number, number>();
+  /** Ids of the changes that were running after the last step. */
   private running = new Set<number>();
+  /** When a shard of any change last moved. */
   private progressAt = Number.NEGATIVE_INFINITY;
 
-  /** Looks at the changes as they are after a step. `now`: of the scheduler's last tick. */
+  /** Looks at the changes after a step. `now`: time of the scheduler's last tick. */
   look(now: number, changes: readonly Change[]): void {
     if (changes === this.seen) return;
     this.seen = changes;

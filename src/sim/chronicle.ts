@@ -1,7 +1,7 @@
 /**
- * What is told of the events of a job holds for ever: an event that somebody was told of is on the disk, has
- * its number alone, and is the same after every crash. Those that nobody was told of may be lost with the
- * process.
+ * The chronicle checks that told events of a job hold for ever: an event that somebody was told of is on the
+ * disk, has its number alone, and is the same after every crash. An event that nobody was told of may be lost
+ * with the process.
  */
 import type { Scheduler } from '../core/scheduler/scheduler.js';
 import type { DurableState } from '../core/scheduler/state.js';
@@ -9,14 +9,16 @@ import { EVENTS_KEPT, type JobEvent } from '../protocol/events.js';
 import { Violation } from './violation.js';
 
 export class Chronicle {
-  /** The newest that were told, by number. */
+  /** Number -> event, of the newest `EVENTS_KEPT` that were told. */
   private readonly told = new Map<number, string>();
+  /** Number of the newest event that was told. */
   private newest = 0;
-  /** State in the newest event about the redundancy of the job, and how many there were. */
+  /** State in the newest event about the redundancy of the job. */
   private redundancy: unknown;
+  /** Number of events about redundancy that were told. */
   private redundancies = 0;
 
-  /** After every step: everything that can be told is. */
+  /** Called after every step: all durable events are told. */
   look({ events }: Scheduler, disk: DurableState): void {
     if (events.durable === this.newest) return;
     if (events.durable < this.newest)
@@ -39,7 +41,7 @@ export class Chronicle {
     this.redundancies++;
   }
 
-  /** A scheduler that resumes the job has every event that was told, with its number. */
+  /** Checks that a scheduler which resumes the job has every event that was told, with its number. */
   resumed({ events }: Scheduler): void {
     const kept = new Map<number, string>();
     for (let seen = 0, page = events.since(0); page.length > 0; page = events.since(seen))
@@ -52,14 +54,14 @@ export class Chronicle {
         throw new Violation(`event ${number} was told as ${text}, and is ${kept.get(number)} now`);
   }
 
-  /** A client was answered. */
+  /** A client was told that its event is kept under this number. */
   answered(number: number): void {
     if (number > this.newest) throw new Violation(`event ${number} was called kept before it was durable`);
   }
 
-  /** Everything that happened is told: what is told last about the redundancy is what holds. */
+  /** True if the newest told event about redundancy has the present state. */
   isUpTo(redundancy: string): boolean {
-    // Those that come too often are told now and then.
+    // Redundancy events are throttled after 80, so the last may be old.
     return this.redundancies > 80 || this.redundancy === redundancy;
   }
 }

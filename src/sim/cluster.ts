@@ -1,11 +1,10 @@
 /**
  * A whole cluster in one process: the actors, the connections between them and the one clock. It carries
- * messages and effects back and forth and decides nothing; who breaks what and when is in faults.ts, what
- * must hold is in world.ts.
+ * messages and effects back and forth and decides nothing. Faults are in faults.ts, the phases of a schedule
+ * in world.ts.
  *
  * Actors have numbers: 0 is the scheduler, then the nodes, then the clients.
  */
-
 import type { ClientEffect, ClientInput } from '../core/client/client.js';
 import type { FetchAnswer } from '../core/node/loading.js';
 import { PsNode } from '../core/node/node.js';
@@ -13,35 +12,38 @@ import type { StoreAnswer } from '../core/node/saving.js';
 import type { ReplicaInput } from '../core/replica/replica.js';
 import type { DurableState, SchedulerInput } from '../core/scheduler/scheduler.js';
 import type { Effect } from '../core/shared/outbox.js';
-import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
-import type { NativeAddon, NativeMemory } from '../native.js';
+import type { Policy } from '../core/shared/policy.js';
+import type { NativeAddon, NativeMemory } from '../engine/native.js';
 import { type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
 import type { Role } from '../protocol/senders.js';
 import type { ClientActor, NodeActor } from './actors.js';
 import { Breaks } from './breaks.js';
-import type { SimConfig } from './config.js';
+import { type SimConfig, silentClients } from './config.js';
 import { remembering } from './engine.js';
 import { Leases } from './leases.js';
+import { limitsOf } from './limits.js';
 import { Maps } from './maps.js';
 import { type Delivery, Network } from './network.js';
-import { Observed } from './observed.js';
+import { ObservationChecks } from './observed.js';
 import { Promises } from './promises.js';
 import { proofOf, proven } from './proofs.js';
 import { Questions } from './questions.js';
 import { Random } from './random.js';
 import type { CheckpointSide } from './saved.js';
 import type { ReplicaSide, Workload } from './sides.js';
+import { SlowReaders } from './slow-readers.js';
 import { Violation } from './violation.js';
 
-export const MAX_STEPS = 60_000;
 /** Chance that a node which may read for a checkpoint does so at once. */
 const SAVE_TURNS = 0.3;
 
-/** What the cluster asks of the scheduler's side (control.ts). */
+/** The scheduler as the cluster needs it (control.ts). */
 export interface SchedulerSide {
   readonly running: boolean;
-  /** What its disk holds. */
+  /** Time of its newest tick. */
+  readonly clock: number;
+  /** The state on its disk. */
   readonly disk: DurableState;
   /** A loss beyond the code was confirmed. */
   readonly unrecoverable: boolean;
@@ -50,24 +52,25 @@ export interface SchedulerSide {
   tick(): void;
   /** The connection of a peer ended. */
   disconnected(link: number): void;
-  /** By what is on the disk. */
+  /** True if the scheduler's durable state has the session as open. */
   isOpen(session: PeerId): boolean;
   checkTombstone(ended: EndedSessions): void;
 }
 
-/** No peer has this id. */
+/** Id of no peer, for a sender that is gone. */
 const GONE: PeerId = -1;
 
-export class Cluster {
+export class SimulatedCluster {
   readonly network: Network;
   readonly breaks = new Breaks(this);
+  readonly slowReaders = new SlowReaders(this);
   readonly nodes: NodeActor[] = [];
   readonly clients: ClientActor[] = [];
   /** Connections to the scheduler. */
   readonly links = new Map<number, { actor: number; peer: PeerId | undefined; inc: number }>();
-  /** What nodes have discarded in the step whose effects are carried out. */
+  /** Bytes that nodes have discarded in the step whose effects are carried out. */
   private readonly discarded: Uint8Array[] = [];
-  /** peer id -> actor */
+  /** Peer id -> number of the actor. */
   readonly actorOf = new Map<PeerId, number>();
   readonly stats: Record<string, number> = {};
   readonly transcript: string[] | undefined;
@@ -85,12 +88,12 @@ export class Cluster {
   control!: SchedulerSide;
   traffic!: Workload;
   readonly native: NativeAddon;
-  /** That of nodes: they may be refused memory. */
+  /** The engine of nodes, which may refuse memory. */
   private readonly nodesNative: NativeAddon;
   private readonly memory: NativeMemory;
   private readonly policy: Policy;
   private nextLink = 1;
-  private observed: Observed;
+  private observed: ObservationChecks;
   saves!: CheckpointSide;
   replicas!: ReplicaSide;
 
@@ -102,34 +105,20 @@ export class Cluster {
   ) {
     this.transcript = trace ? [] : undefined;
     const count = config.k + config.r + config.spares;
-    const actors = 1 + count + config.clients + config.workers + config.replicas;
+    const actors = 1 + count + config.clients + config.workers + config.replicas + silentClients(config);
     // A timer shorter than the time between two turns of an actor would only make storms of repetition.
     this.retry = Math.max(config.retry, Math.ceil(actors / config.tickRate));
     const late = () =>
       config.haunting > 0 && this.faultsLeft > 0 ? this.now + random.below(this.retry * config.haunting) : 0;
-    this.network = new Network(random, actors, config.duplicate, late);
+    const isSilent = (from: number, to: number) => this.slowReaders.isSilent(from, to);
+    this.network = new Network(random, actors, config.duplicate, late, isSilent);
     const refusals = new Random(config.refusalSeed);
     this.native = remembering(native);
     const refuses = () => this.faultsLeft > 0 && refusals.chance(config.refusals);
     this.nodesNative = remembering(native, refuses);
     this.memory = native.createMemory(0);
-    this.observed = new Observed(this);
-    this.policy = {
-      ...DEFAULT_POLICY,
-      retryMs: this.retry,
-      heartbeatMs: Math.ceil(this.retry / 2),
-      parkedPullMs: MAX_STEPS,
-      recoveryWindow: 4,
-      recoveryChunk: 2,
-      sinkStallMs: this.retry * 8,
-      maxReaderBytes: 2048,
-      readerSilentMs: this.retry * 8,
-      sessionCheckMs: this.retry * 6,
-      saveChunkBytes: 4096,
-      segmentBytes: 8192,
-      checkpointBytes: config.saveBytes,
-      requireRedundancy: config.requireRedundancy,
-    };
+    this.observed = new ObservationChecks(this);
+    this.policy = limitsOf(config, this.retry);
     this.faultsLeft = config.faults;
     for (let i = 0; i < count; i++) {
       this.nodes.push({
@@ -144,7 +133,7 @@ export class Cluster {
     }
   }
 
-  /** Every process is gone, and with them what they had said: the job begins again under another name. */
+  /** Drops all processes and what they have said: the job begins again under another name. */
   forget(): void {
     for (let actor = 0; actor < this.actors; actor++) this.network.kill(actor);
     this.network.heal(this.now);
@@ -154,7 +143,7 @@ export class Cluster {
     this.maps = new Maps();
     this.leases = new Leases(() => this.control.disk);
     this.questions = new Questions(this);
-    this.observed = new Observed(this);
+    this.observed = new ObservationChecks(this);
     this.overwhelmed = false;
     this.phase = 'forming';
   }
@@ -219,9 +208,12 @@ export class Cluster {
     }
     if (this.isNode(index)) {
       const actor = this.nodes[index - 1]!;
-      if (!actor.up) return;
+      if (!actor.up || this.network.heldSince(index, this.now) !== undefined) return;
       if (actor.link === 0) this.joinNode(index, actor);
-      else if (actor.node) this.runNode(index, actor, actor.node.step({ kind: 'tick', now: this.now }));
+      else if (actor.node) {
+        this.slowReaders.report(index, 'clients');
+        this.runNode(index, actor, actor.node.step({ kind: 'tick', now: this.now }));
+      }
       return;
     }
     this.tickClient(index, this.clientAt(index));
@@ -238,7 +230,7 @@ export class Cluster {
     const actor = this.nodes[to - 1]!;
     if (actor.up && message.t === 'welcome') this.welcomeNode(to, actor, message);
     else if (message.t === 'leave') this.leave(to, actor, message.inc);
-    // Whoever asked for a change in its own name goes on; it is the scheduler that ends it.
+    // A node that asked to be drained itself goes on until the scheduler has it leave.
     else if (message.t === 'changeReply') return;
     else if (actor.up && actor.node && sender !== undefined) {
       const { map } = actor.node;
@@ -264,7 +256,7 @@ export class Cluster {
       this.stepClient(to, { kind: 'message', from: SCHEDULER, message: map, parts: [] });
     } else if (message.t === 'stale') this.sessionLost(to, actor);
     else if (!this.traffic.received(to, actor, message)) {
-      // The process that sent it may be gone; what it sent is still that of a node.
+      // The sender's process may be gone; its message is still that of a node.
       const peer = sender ?? GONE;
       const { map } = actor.core;
       this.stepClient(to, { kind: 'message', from: peer, message, parts });
@@ -332,7 +324,7 @@ export class Cluster {
     this.runNode(index, actor, actor.node.step(input));
   }
 
-  /** The process ends, as it was told to: nobody may count on it any more. */
+  /** Ends a process that was told to leave: no entry of the durable map may name it. */
   private leave(index: number, actor: NodeActor, inc: number): void {
     if (!actor.up || actor.identity?.inc !== inc) return;
     const { id } = actor.identity;
@@ -368,7 +360,7 @@ export class Cluster {
       else if (effect.kind === 'hangUp') this.breaks.hangUp(index, effect.peer);
       else this.transmit(index, effect.to, effect.message, effect.parts);
     }
-    // Whoever still looks at what was discarded sees this.
+    // A machine that still reads discarded bytes sees garbage.
     for (const bytes of this.discarded.splice(0)) bytes.fill(0xa5);
     if (actor.node?.needsFlush && this.random.chance(this.config.flushRate)) {
       this.runNode(index, actor, actor.node.step({ kind: 'flush' }));
@@ -376,6 +368,14 @@ export class Cluster {
     if (actor.node?.needsTurn && this.random.chance(SAVE_TURNS)) {
       this.runNode(index, actor, actor.node.step({ kind: 'turn' }));
     }
+    if (actor.node?.answers.needsReport) this.slowReaders.report(index, 'charged');
+  }
+
+  /** A step that mostly has no effects. */
+  stepNode(index: number, input: Parameters<PsNode['step']>[0]): void {
+    const actor = this.nodes[index - 1]!;
+    const effects = actor.node?.step(input) ?? [];
+    if (effects.length > 0) this.runNode(index, actor, effects);
   }
 
   /** The place of checkpoints answers a node. */
@@ -403,13 +403,13 @@ export class Cluster {
   }
 
   /**
-   * The process of a client ends, with or without a goodbye; a new one takes its place, with a session of its
-   * own.
+   * Ends the process of a client, with or without a goodbye. A new one takes its place, with its own session.
    */
   replaceClient(index: number, goodbye: boolean): void {
     const actor = this.clientAt(index);
     const { id, link } = actor;
     if (id === undefined) return;
+    for (let node = 1; node <= this.nodes.length; node++) this.slowReaders.disconnected(node, index);
     this.count(goodbye ? 'clientDetach' : 'clientCrash');
     this.log(() => `** CLIENT ${index} (peer ${id}) ends`);
     if (goodbye) this.control.receive(index, { t: 'detach' });
@@ -420,7 +420,7 @@ export class Cluster {
     this.replicas.restart(index);
   }
 
-  /** It stayed away from the scheduler for too long. */
+  /** Ends a client that the scheduler sent away, because it stayed away for too long. */
   private sessionLost(index: number, actor: ClientActor): void {
     if (actor.id === undefined) return;
     if (this.control.isOpen(actor.id)) throw new Violation(`client ${actor.id} was sent away`);

@@ -1,6 +1,6 @@
 /**
- * One schedule's parameters, drawn from its seed; a caller can pin any of them. Profiles make frequent what
- * chance alone makes rare: a schedule of each goes deep into one kind of trouble.
+ * One schedule's parameters, drawn from its seed; a caller can pin any of them. A profile makes one kind of
+ * trouble frequent that chance alone makes rare.
  */
 import type { LearnerName } from './learners.js';
 import { Random } from './random.js';
@@ -8,10 +8,10 @@ import { Random } from './random.js';
 /**
  * `mixed`: a little of all. `absent`: nodes are away from the scheduler for long while they talk to everybody
  * else, so they are given up and do not know it. `ghosts`: messages come a second time, very late. `moves`:
- * planned moves all the time, and losses in the middle of them. `losses`: two at a time, under traffic, where
- * the code can bear it. `elastic`: the number of nodes is changed, nodes are drained, the rest is balanced,
- * and some of it does not come in time. `data`: workers train a data set, and some die. `saves`: the same,
- * with checkpoints all the time.
+ * planned moves all the time, and losses in the middle of them. `losses`: losses of two nodes at a time,
+ * under traffic, where the code can bear it. `elastic`: the number of nodes is changed, nodes are drained,
+ * the rest is balanced, and some changes time out. `data`: workers train a data set, and some die. `saves`:
+ * as `data`, with checkpoints all the time.
  */
 export type Profile = 'mixed' | 'absent' | 'ghosts' | 'moves' | 'losses' | 'elastic' | 'data' | 'saves';
 
@@ -24,77 +24,89 @@ export interface SimConfig {
   clients: number;
   /** Pushes per client. */
   pushes: number;
-  /** Faults that are injected before everything heals. */
+  /** Number of faults before everything heals. */
   faults: number;
   /** Chance of a fault per step. */
   faultRate: number;
-  /** Only faults that keep at most r members of every group lacking. */
+  /** True: only faults after which every group lacks at most r seats. */
   guarded: boolean;
-  /** Chance that a step is a tick of somebody rather than a delivery. */
+  /** Chance that a step is a tick of an actor rather than a delivery. */
   tickRate: number;
   /** Chance that a dirty node flushes at once rather than at a later step. */
   flushRate: number;
   /** Protocol timers, in steps. */
   retry: number;
+  /** Chance that a message comes twice. */
   duplicate: number;
   /** Chance that a change of the map does not reach one of its receivers. */
   lostDiffs: number;
-  /** Steps from one checkpoint to the next; 0 = there are none. */
+  /** Steps from one checkpoint to the next; 0: there are none. */
   saveEvery: number;
-  /** Checkpoints show one instant. */
+  /** True: checkpoints show one instant. */
   saveBarrier: boolean;
-  /** Chance per step that every process is killed, and the job goes on from a checkpoint. */
+  /** Chance per step that every process is killed, and the job is restored from a checkpoint. */
   killAll: number;
-  /** Where it is of one instant, shards take their rows as if they were others, without numbers. */
+  /**
+   * True: shards are restored as if the job had others, without numbers, from a checkpoint of one instant.
+   */
   reshape: boolean;
-  /** Lost shards are loaded from a checkpoint, and the job goes on. */
+  /** True: lost shards are loaded from a checkpoint into the running job. */
   reload: boolean;
-  /** Limit of what a node keeps for a checkpoint. */
+  /** `Policy.checkpointBytes` of the nodes. */
   saveBytes: number;
   /** Chance that the system refuses memory to a shard that is taken over; drawn from its own seed. */
   refusals: number;
   refusalSeed: number;
+  /** Chance per look that a dead process is started again. */
   restartRate: number;
-  /** Nodes are in so many zones; 0 = each is alone in its own. */
+  /** Number of zones of the nodes; 0: each node is a zone of its own. */
   zones: number;
-  /** Seed of the times at which connections of clients are said to be slow; 0 = never. */
+  /** Seed of the times at which connections of clients are called slow; 0: never. */
   slow: number;
-  /** Of the nodes that die, one never comes back. There is another one in its place. */
+  /** Seed of small limits for answers, and of clients that do not take them; 0: neither. */
+  answers: number;
+  /** Seed of the pulses of nodes, and of the times at which nodes are busy; 0: there are neither. */
+  busy: number;
+  /** True: one of the nodes that die never comes back. A spare takes its place. */
   gone: boolean;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
   hot: number;
+  /** Kind of message for `hot`. */
   focus: string;
   /** Chance that the crash at such a message hits any node rather than an endpoint. */
   bystander: number;
   /**
-   * Doubled messages and the remains of broken connections may arrive so many retry times later; 0 = soon.
+   * Longest delay of doubled messages and of the remains of broken connections, in retry times; 0: they come
+   * soon.
    */
   haunting: number;
-  /** A node stays away from the scheduler for up to so many retry times. */
+  /** Longest time that a node stays away from the scheduler, in retry times. */
   absence: number;
+  /** True: messages of some connections crawl. */
   lag: boolean;
   /** Chance of a planned move per step. */
   moveRate: number;
   /** Chance per step that somebody asks for more nodes, fewer, others or better balance. */
   changeRate: number;
-  /** Nodes that join a running job get their share unasked. */
+  /** True: nodes that join a running job get their share unasked. */
   balanceJoining: boolean;
   requireRedundancy: boolean;
   /** Chance per step that the scheduler's disk finishes a write. */
   diskRate: number;
-  /** Tables beside the main one of the pool `embedding` (tables.ts), and of the pool `mirrored`. */
+  /** Tables beside the main one of the pool `embedding` (tables.ts). */
   extra: string;
+  /** Tables beside the main one of the pool `mirrored`. */
   mirroredExtra: string;
-  /** Groups of the pool `mirrored`; 0 = the job has no such pool. */
+  /** Groups of the pool `mirrored`; 0: the job has no such pool. */
   mirrored: number;
-  /** Workers that train a data set; 0 = there is none. */
+  /** Workers that train a data set; 0: there is no data set. */
   workers: number;
   /** Clients that follow shards and push nothing. */
   replicas: number;
   /** Ranges of one epoch. */
   ranges: number;
   epochs: number;
-  /** Batches that a worker may be ahead of the slowest; 0 = any number. */
+  /** Batches that a worker may be ahead of the slowest; 0: any number. */
   staleness: number;
 }
 
@@ -117,7 +129,7 @@ const HOT_KINDS = [
   'heartbeat',
 ];
 
-/** When a move hands over, and when the bytes are fetched. */
+/** Kinds of messages while a move hands over, and while its bytes are fetched. */
 const MOVE_KINDS = [
   'mapDiff',
   'mapDiff',
@@ -131,25 +143,25 @@ const MOVE_KINDS = [
   'delta',
 ];
 
-/** When a range changes hands. */
+/** Kinds of messages while a range goes to another worker. */
 const DATA_KINDS = ['push', 'pushAck', 'delta', 'applied', 'mapDiff'];
 
-/** While a checkpoint is made. */
+/** Kinds of messages while a checkpoint is made or restored. */
 const SAVE_KINDS = ['saveShards', 'shardSaved', 'loadShard', 'shardLoaded', 'delta', 'applied', 'mapDiff'];
 
 /** Tables beside the main one, in half of the schedules none; the optimizer of those with an a is drawn. */
 const EXTRAS = ['', '', '', '', 'i1', 'a7', 'a64', 'i7 a1', 'i1 a7 a64'];
 
-/** Adagrad in half of the schedules. */
+/** Letters of optimizers (learners.ts): Adagrad in half of the schedules. */
 const OPTIMIZERS: readonly LearnerName[] = ['a', 'a', 'a', 'm', 'w', 'f'];
 
 const TROUBLES: readonly Profile[] = ['mixed', 'mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic'];
 /** A schedule with a data set takes twice as long as others; ranges seldom change hands in the middle. */
 const PROFILES: readonly Profile[] = [...TROUBLES, ...TROUBLES, 'data', 'data'];
-/** One in so many schedules is of the profile `saves`. */
+/** Number of schedules per one of the profile `saves`. */
 const SAVES_ONE_IN = 16;
 
-/** What a profile draws in another way than `mixed`. */
+/** The parameters that a profile draws in another way than `mixed`. */
 function drawProfile(random: Random, profile: Profile): Partial<SimConfig> {
   switch (profile) {
     case 'mixed':
@@ -275,21 +287,38 @@ function drawSaves(random: Random): Pick<SimConfig, Drawn> {
 }
 
 /**
- * Whether the nodes of a schedule are in zones, from randomness of its own, so that the other schedules stay
- * what they were.
+ * Draws the zones of a schedule, from randomness of its own, so that other schedules are the same with and
+ * without zones.
  */
 export function zonesOf(seed: number): Pick<SimConfig, 'zones'> {
   const random = new Random(seed + 0x20e5);
   return { zones: random.chance(0.25) ? 1 + random.below(3) : 0 };
 }
 
-/** Likewise. */
+/** Draws the slow connections of a schedule, from randomness of its own. */
 export function slowOf(seed: number): Pick<SimConfig, 'slow'> {
   const random = new Random(seed + 0x510e);
   return { slow: random.chance(0.5) ? 1 + random.below(1 << 30) : 0 };
 }
 
-/** `saves`: for checkpoints and what came later, so that other schedules are what they were without them. */
+/** Draws the small limits for answers and the slow readers of a schedule, from randomness of its own. */
+export function answersOf(seed: number): Pick<SimConfig, 'answers'> {
+  const random = new Random(seed + 0xa25e);
+  return { answers: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
+}
+
+/** Draws the busy nodes of a schedule, from randomness of its own. */
+export function busyOf(seed: number): Pick<SimConfig, 'busy'> {
+  const random = new Random(seed + 0xb05e);
+  return { busy: random.chance(0.5) ? 1 + random.below(1 << 30) : 0 };
+}
+
+/** Number of clients that ask for rows all the time, and whose sockets take nothing from nodes. */
+export function silentClients({ answers }: Pick<SimConfig, 'answers'>): number {
+  return answers % 2;
+}
+
+/** `saves`: randomness for checkpoints and later additions, so that other schedules stay the same. */
 export function drawConfig(random: Random, saves: Random, pinned: Partial<SimConfig>): SimConfig {
   const picked = random.pick(PROFILES);
   const profile = pinned.profile ?? (saves.below(SAVES_ONE_IN) === 0 ? 'saves' : picked);
@@ -315,6 +344,8 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     gone: false,
     zones: 0,
     slow: 0,
+    answers: 0,
+    busy: 0,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     bystander: 0.1,

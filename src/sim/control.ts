@@ -1,4 +1,4 @@
-/** The scheduler as an actor: its process, its disk, and what a decision of it must never do. */
+/** The scheduler as an actor: its process, its disk, and the checks of its decisions. */
 import {
   DEFAULT_SCHEDULER_POLICY,
   type DurableState,
@@ -14,49 +14,61 @@ import { maySend } from '../protocol/senders.js';
 import { checkCapabilities, membersOf } from './capabilities.js';
 import { ChangeWatch } from './changes.js';
 import { Chronicle } from './chronicle.js';
-import type { Cluster, SchedulerSide } from './cluster.js';
+import type { SchedulerSide, SimulatedCluster } from './cluster.js';
 import { Disk, newDisk } from './disk.js';
-import { isLoadedAgain, lackingMembers, watchLoss } from './loss.js';
+import { type Lives, RECONNECT_RETRIES, SILENT_RETRIES, STOPPED_RETRIES } from './lives.js';
+import { isLoadedAgain, lackingSeats, watchLoss } from './loss.js';
 import type { Draft } from './saved.js';
 import { checkVanished, VANISHED_RETRIES } from './vanished.js';
 import { Violation } from './violation.js';
 
 export class Control implements SchedulerSide {
   private storage: Disk;
-  /** An owner reported, in the newest version of its group, that nobody has a shard any more. */
+  /** An owner reported, with the newest version of its group, that a shard is beyond repair. */
   unrecoverable = false;
   scheduler: Scheduler | undefined;
   private chronicle = new Chronicle();
   private changes = new ChangeWatch();
-  /** What the scheduler takes for now. */
+  /** Time of the scheduler's last tick. */
   private tickedAt = 0;
+  /** The scheduler crashes before the disk finishes its next write. */
   private crashSoon = false;
-  /** Processes that the scheduler holds for alive, as of its last decision: node -> incarnation. */
+  /** Node -> incarnation, of the processes that the scheduler believed alive at its last decision. */
   private believed = new Map<PeerId, number>();
-  /** Sinks that an owner could not reach. */
+  /** Sids of the sinks that an owner reported as stalled. */
   private readonly stalled = new Set<number>();
-  /** How often the job was begun again from a checkpoint. */
+  /** Number of times that the job was restored from a checkpoint. */
   private restored = 0;
+  /** Probes that were asked for, with the time of their answer. */
   private refusals: { node: PeerId; inc: number; at: number }[] = [];
+  /** Closed connections, with the time at which the scheduler notices. */
   private closings: { peer: PeerId; inc: number; link: number; at: number }[] = [];
 
-  constructor(private readonly cluster: Cluster) {
+  lives!: Lives;
+
+  constructor(private readonly cluster: SimulatedCluster) {
     const { k, r, groups, mirrored } = cluster.config;
     const pools = [{ name: 'embedding', k, r, groups }];
     if (mirrored > 0) pools.push({ name: 'mirrored', k: 1, r, groups: mirrored });
     this.storage = newDisk('sim', k + r, pools);
   }
 
-  /** What its disk holds; a crash loses what is still being written, and what waits for that. */
+  /**
+   * The state on its disk. A crash loses writes that are not finished, and the effects that wait for them.
+   */
   get disk(): DurableState {
     return this.storage.state;
+  }
+
+  get clock(): number {
+    return this.tickedAt;
   }
 
   get running(): boolean {
     return this.scheduler !== undefined;
   }
 
-  /** Everything decided is on the disk, and everything that happened is told. */
+  /** True if every decision is on the disk, and every event is told. */
   get settled(): boolean {
     const redundancy = this.scheduler?.summary().redundancy;
     return redundancy !== undefined && this.storage.idle && this.chronicle.isUpTo(redundancy);
@@ -66,8 +78,10 @@ export class Control implements SchedulerSide {
     const { retry } = this.cluster;
     const policy: SchedulerPolicy = {
       ...DEFAULT_SCHEDULER_POLICY,
-      reconnectMs: retry * 3,
-      silentMs: retry * 20,
+      reconnectMs: retry * RECONNECT_RETRIES,
+      silentMs: retry * SILENT_RETRIES,
+      stoppedMs: retry * STOPPED_RETRIES,
+      overloadedMs: retry * SILENT_RETRIES,
       lateMapMs: retry * 4,
       vanishedMs: retry * VANISHED_RETRIES,
       maxTables: 16,
@@ -101,6 +115,7 @@ export class Control implements SchedulerSide {
     this.cluster.leases.crashed();
     this.cluster.maps.crashed(this.disk.map.epoch);
     this.scheduler = undefined;
+    this.lives.forget();
     cluster.network.kill(0);
     cluster.links.clear();
     this.closings = [];
@@ -108,7 +123,7 @@ export class Control implements SchedulerSide {
     for (const actor of [...cluster.nodes, ...cluster.clients]) actor.link = 0;
   }
 
-  /** Another scheduler, on an empty disk, goes on from a checkpoint. */
+  /** Starts another scheduler, on an empty disk, from a checkpoint. */
   restore(url: string, draft: Draft, reshaped: boolean): void {
     const { k, r } = this.cluster.config;
     const job = `sim-${++this.restored}`;
@@ -118,6 +133,7 @@ export class Control implements SchedulerSide {
       state.restore!.shards.set(key, { ...load, reshaped });
     this.storage = new Disk(() => structuredClone(state));
     this.scheduler = undefined;
+    this.lives.forget();
     this.unrecoverable = this.crashSoon = false;
     this.changes = new ChangeWatch();
     this.chronicle = new Chronicle();
@@ -129,7 +145,7 @@ export class Control implements SchedulerSide {
     this.start();
   }
 
-  /** Somebody asks for this checkpoint: which shards are loaded now. */
+  /** Asks to load lost shards from this checkpoint. Returns the test for the shards that are loaded now. */
   reload(from: PeerId, id: number, url: string, checkpoint: Draft): (g: number, m: number) => boolean {
     const before = this.scheduler!.map;
     this.step({ kind: 'restoreLost', from, id, url, agoMs: 0, checkpoint });
@@ -148,7 +164,7 @@ export class Control implements SchedulerSide {
 
   // ---- sessions
 
-  /** As far as the disk knows: nobody may be told that a session has ended before that is on it. */
+  /** True if the disk has the session as open: nobody may be told of its end before the disk has that. */
   isOpen(id: PeerId): boolean {
     return this.disk.sessions.has(id);
   }
@@ -158,7 +174,7 @@ export class Control implements SchedulerSide {
       if (first <= id && id <= last) throw new Violation(`a tombstone for session ${id}, which is open`);
   }
 
-  /** Only clients that live have a session, and no table remembers any other. */
+  /** True if only living clients have sessions, and no shard or sink remembers other clients. */
   get sessionsSettled(): boolean {
     const { clients, nodes } = this.cluster;
     const living = new Set(clients.map((actor) => actor.id));
@@ -228,13 +244,13 @@ export class Control implements SchedulerSide {
     this.unrecoverable = true;
   }
 
-  /** A peer asks for something, over a connection that nothing happens to. */
+  /** A peer sends a request over a connection without faults. */
   told(from: PeerId, message: Message): void {
     const role = this.cluster.actorWith(from) ? 'node' : 'client';
     this.step({ kind: 'message', from, role, message: this.cluster.network.wire.passed(message) });
   }
 
-  /** Closed connections are noticed, refused ports probed. */
+  /** Lets the scheduler notice closed connections and refused probes whose time has come. */
   events(): void {
     const { now, links } = this.cluster;
     if (this.closings.length > 0 && this.closings.some((entry) => entry.at <= now)) {
@@ -271,7 +287,7 @@ export class Control implements SchedulerSide {
       case 'reply': {
         const link = cluster.links.get(effect.link);
         if (!link) {
-          // It hung up before it was let in.
+          // The caller hung up before it was let in.
           if (effect.admit) this.closings.push({ ...effect.admit, link: effect.link, at: cluster.now });
           return;
         }
@@ -298,6 +314,7 @@ export class Control implements SchedulerSide {
         cluster.count(effect.name);
         cluster.log(() => `   scheduler ${effect.name} ${JSON.stringify(effect.fields)}`);
         if (effect.fields.reason === 'vanished') checkVanished(this.cluster, effect.fields.node as PeerId);
+        if (effect.name === 'node.lost') this.lives.checkLost(effect.fields);
         return;
       case 'abandon':
         this.abandon(effect.node, effect.inc);
@@ -335,7 +352,7 @@ export class Control implements SchedulerSide {
     }
   }
 
-  /** The disk finishes a write, or the scheduler crashes before it does. */
+  /** Finishes a write of the disk, or crashes the scheduler before that. */
   disks(): void {
     const { cluster } = this;
     if (this.crashSoon && cluster.random.chance(0.2)) {
@@ -350,8 +367,8 @@ export class Control implements SchedulerSide {
   }
 
   /**
-   * A decision never gives up a complete sink of a living node unless another takes its place, or it had
-   * stalled. The other one may have died a moment ago: the scheduler cannot know yet.
+   * Checks that a decision gives up no complete sink of a living node, unless another one takes its place or
+   * it had stalled. The other one may have died a moment ago: the scheduler cannot know yet.
    */
   private checkDecision(before: ClusterMap, after: ClusterMap): void {
     const { nodes } = this.checkSummary();
@@ -382,7 +399,7 @@ export class Control implements SchedulerSide {
     }
   }
 
-  /** What the scheduler keeps up to date is what it finds from scratch. */
+  /** Checks that the summary, which the scheduler keeps up to date, equals the status made from scratch. */
   private checkSummary(): JobStatus {
     const [status, summary] = [this.scheduler!.status(), this.scheduler!.summary()];
     const told = ({ redundancy, reasons }: Pick<JobSummary, 'redundancy' | 'reasons'>) =>
@@ -392,7 +409,7 @@ export class Control implements SchedulerSide {
     return status;
   }
 
-  /** A mirror that a new owner takes its bytes from stays until that owner has everything. */
+  /** Checks that a mirror from which a new owner takes its bytes stays until that owner is complete. */
   private checkMirror(mirror: SinkEntry, group: Group, next: Group): void {
     const entry = group.data[mirror.index]!;
     if (next.data[mirror.index]!.gen !== entry.gen) return;
@@ -403,17 +420,17 @@ export class Control implements SchedulerSide {
   }
 
   /**
-   * Rule 30: a decision never makes more than r members lack, be it by giving up a node that lives or a sink
-   * that had stalled. What died a moment ago the scheduler counts on; a group that is beyond repair has
-   * nothing left to wait for.
+   * Rule 30: no decision gives up a silent node or a stalled sink if a group would then lack more than r
+   * seats. A process that died a moment ago counts as complete here, because the scheduler cannot know yet. A
+   * group that is beyond repair is not checked.
    */
   private checkGivenUp(before: ClusterMap, after: ClusterMap, g: number): void {
     if (this.unrecoverable) return;
     const countedComplete = (id: PeerId, inc: number) => this.diedUnnoticed({ node: id, inc });
     const { cluster } = this;
-    const lacking = lackingMembers(cluster, after, g, { countedComplete });
+    const lacking = lackingSeats(cluster, after, g, { countedComplete });
     const { r } = cluster.config;
-    if (lacking > r && lackingMembers(cluster, before, g, { countedComplete }) <= r)
+    if (lacking > r && lackingSeats(cluster, before, g, { countedComplete }) <= r)
       throw new Violation(`a decision made ${lacking} members of group ${g} lack`);
   }
 

@@ -1,8 +1,8 @@
 /**
- * What many schedules went through: a simulator that never saw a thing has not tested it. Reports hold plain
- * counts, so that those of several runs add up.
+ * Coverage counts what many schedules went through: a simulator that never saw a situation has not tested it.
+ * Reports have plain counts, so those of several runs add up.
  */
-import { MIN_STEPS, type Outcome } from './world.js';
+import { MIN_STEPS, type ScheduleOutcome } from './world.js';
 
 /** Name in the summary -> counter in the schedules. */
 const WATCHED: Record<string, string> = {
@@ -50,27 +50,29 @@ const WATCHED: Record<string, string> = {
   restored: 'restore.done',
 };
 
-/** One that should have completed, or broke a guarantee. */
-interface Failure {
+/** A schedule that should have completed, or broke a guarantee. */
+interface ScheduleFailure {
   seed: number;
   step: number;
   reason: string;
 }
 
-interface Counts {
+interface EventCounts {
   schedules: number;
   complete: number;
   unrecoverable: number;
   violations: number;
-  /** Never more than r members of a group lacked anything at the same time. */
+  /** Schedules in which no group ever lacked more than r seats. */
   withinR: number;
+  /** Schedules of `withinR` that completed. */
   withinRComplete: number;
+  /** Steps of all schedules. */
   steps: number;
-  /** Of MIN_STEPS or more. */
+  /** Schedules of MIN_STEPS steps or more. */
   longSchedules: number;
 }
 
-const COUNTS: readonly (keyof Counts)[] = [
+const COUNTS: readonly (keyof EventCounts)[] = [
   'schedules',
   'complete',
   'unrecoverable',
@@ -81,8 +83,8 @@ const COUNTS: readonly (keyof Counts)[] = [
   'longSchedules',
 ];
 
-export interface SimReport extends Counts {
-  /** First and last seed of every run in it. */
+export interface SimReport extends EventCounts {
+  /** First and last seed of every run in the report. */
   seeds: [first: number, last: number][];
   withinRRatio: number;
   stepsPerSchedule: number;
@@ -91,21 +93,21 @@ export interface SimReport extends Counts {
   perCoreMinute: number;
   perThousand: Record<string, number>;
   otherPerThousand: Record<string, number>;
-  /** Every schedule with a violation, and every one within r that did not complete. */
-  failures: Failure[];
-  /** How often each thing happened. */
+  /** Schedules with a violation, and schedules within r that did not complete. */
+  failures: ScheduleFailure[];
+  /** Name of a counter -> its sum over all schedules. */
   events: Record<string, number>;
 }
 
 export class Coverage {
-  private readonly counts = Object.fromEntries(COUNTS.map((name) => [name, 0])) as unknown as Counts;
+  private readonly counts = Object.fromEntries(COUNTS.map((name) => [name, 0])) as unknown as EventCounts;
   private readonly events: Record<string, number> = {};
   private readonly seeds: [number, number][] = [];
-  private readonly failures: Failure[] = [];
+  private readonly failures: ScheduleFailure[] = [];
   private earlierSeconds = 0;
   private earlierCpuSeconds = 0;
 
-  add(outcome: Outcome): void {
+  add(outcome: ScheduleOutcome): void {
     const { counts } = this;
     const { seed, result, overwhelmed } = outcome;
     counts.schedules++;
@@ -146,7 +148,7 @@ export class Coverage {
     return this.counts.schedules;
   }
 
-  /** Times are those of the schedules that were added one by one. */
+  /** The report. Times are those of the schedules that were added one by one. */
   report(ownSeconds: number, ownCpuSeconds: number): SimReport {
     const { schedules, withinR, withinRComplete, steps } = this.counts;
     const seconds = this.earlierSeconds + ownSeconds;

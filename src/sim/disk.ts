@@ -2,25 +2,27 @@
 
 import { HEAD_KEY } from '../core/scheduler/entries.js';
 import { type DurableState, newJob, type SchedulerEffect, stateOf } from '../core/scheduler/scheduler.js';
-import { apply, type Entries } from '../storage/index.js';
+import { apply, type Entries } from '../stores/decisions/index.js';
 import { Violation } from './violation.js';
 
-export type Write = SchedulerEffect & { kind: 'persist' };
+export type DiskWrite = SchedulerEffect & { kind: 'persist' };
 
 export class Disk {
+  /** The durable entries by key. */
   private readonly entries = new Map<string, unknown>();
+  /** State of `entries`; undefined: they have changed since it was read. */
   private known: DurableState | undefined;
-  /** Transactions that the disk works on, in order: a crash has each whole or not at all. */
-  private queue: Write[] = [];
+  /** Transactions that the disk works on, in order: after a crash each is there whole or not at all. */
+  private queue: DiskWrite[] = [];
 
   constructor(private readonly empty: () => DurableState) {}
 
-  /** Something was written: a scheduler that starts now resumes it. */
+  /** True if anything was written, so that a scheduler which starts now resumes the job. */
   get used(): boolean {
     return this.entries.size > 0;
   }
 
-  /** To look at, not to change. */
+  /** The state on the disk, for reading only. */
   get state(): DurableState {
     this.known ??= this.read();
     return this.known;
@@ -31,13 +33,13 @@ export class Disk {
     return stateOf(this.entries)?.state ?? this.empty();
   }
 
-  /** Nothing is being written. */
+  /** True if no transaction is being written. */
   get idle(): boolean {
     return this.queue.length === 0;
   }
 
-  begin(write: Write): void {
-    const decides = ({ changes }: Write) => changes.has(HEAD_KEY);
+  begin(write: DiskWrite): void {
+    const decides = ({ changes }: DiskWrite) => changes.has(HEAD_KEY);
     if (this.queue.some((other) => decides(other) === decides(write)))
       throw new Violation('a transaction began before the last one was durable');
     this.queue.push(write);
@@ -50,13 +52,15 @@ export class Disk {
     return next?.version;
   }
 
-  /** What is being written is lost; `survives` says of each whether it got there, until one did not. */
+  /** Drops the transactions that are being written, from the first one on that does not survive. */
   crash(survives: () => boolean): void {
     while (this.queue.length > 0 && survives()) this.finish();
     this.queue = [];
   }
 
-  /** One transaction. What is stored has the form of JSON, whatever the process does with its objects. */
+  /**
+   * Writes a transaction. Values are stored as JSON, so later changes of the process's objects do not count.
+   */
   write(changes: Entries): void {
     const stored = [...changes].map(([key, value]): [string, unknown] => [key, copied(value)]);
     apply(this.entries, new Map(stored));

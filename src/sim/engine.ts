@@ -1,10 +1,10 @@
 /**
- * The real engine with a memory for answers. The core asks shards and sinks at every tick how much they have,
- * and nearly always nothing has happened since the last time: an answer is kept until a call that may change
- * it. What is asked, changed and computed stays the engine's.
+ * The real engine with a memory for answers. The core asks shards and sinks for their counts at every tick,
+ * and they have seldom changed since the last one: an answer is kept until a call that may change it. All
+ * work is done by the engine.
  */
 
-import { KintsugiError } from '../errors.js';
+import { KintsugiError } from '../common/errors.js';
 import type {
   BlockList,
   CompletedBlocks,
@@ -16,23 +16,24 @@ import type {
   NativeSink,
   SnapshotRows,
   TableStats,
-} from '../native.js';
+} from '../engine/native.js';
 import type { TableSpec } from '../protocol/map.js';
 
 const NOTHING_COMPLETED: CompletedBlocks[] = [];
 
 /** Rows with their state, by the name of their table and by key. */
-export type Content = Map<string, Map<bigint, Float32Array>>;
+export type EngineContent = Map<string, Map<bigint, Float32Array>>;
 
 export class RememberingShard implements NativeShard {
+  /** Answers of the engine; undefined: a call may have changed them since. So with the next ones. */
   private absentKeys: number | undefined;
   private absentRows: number | undefined;
   private ready: boolean | undefined;
   private open: boolean | undefined;
   private known: TableStats[] | undefined;
-  private held: Content | undefined;
-  /** What the shard held when its newest snapshot began. */
-  taken: Content | undefined;
+  private held: EngineContent | undefined;
+  /** Content of the shard when its newest snapshot began. */
+  taken: EngineContent | undefined;
   private readonly tables: EngineTable[] = [];
 
   constructor(
@@ -147,7 +148,7 @@ export class RememberingShard implements NativeShard {
     blocks: BlockList,
     bytes: Uint8Array,
   ): ReturnType<NativeShard['addEquations']> {
-    // Of a block that is there already the engine keeps nothing: a late copy of an answer needs no memory.
+    // The engine keeps nothing of a block that is there already: a late copy of an answer needs no memory.
     if (this.real.filterAbsent(blocks).length > 0) this.needMemory();
     this.forget();
     return this.real.addEquations(parityIndex, parityCount, lacking, ok, blocks, bytes);
@@ -163,14 +164,14 @@ export class RememberingShard implements NativeShard {
     return begun;
   }
 
-  /** To look at, not to change; the same object until something may have changed. */
-  content(): Content {
+  /** Content of the shard, for reading only; the same object until a call may have changed it. */
+  content(): EngineContent {
     this.held ??= this.contentNow();
     return this.held;
   }
 
-  private contentNow(): Content {
-    const content: Content = new Map();
+  private contentNow(): EngineContent {
+    const content: EngineContent = new Map();
     for (const table of this.tables) {
       const { id, dim, optimizer } = table;
       const width = this.native.rowWidth(dim, optimizer);
@@ -247,7 +248,7 @@ class RememberingSink implements NativeSink {
   private whole: boolean | undefined;
   private readonly excluded: (number | undefined)[] = [];
   private active: number | undefined;
-  /** There are accumulators, or were when what is completed was last taken. */
+  /** There are accumulators, or were when the completed ones were last taken. */
   private accumulating = false;
 
   constructor(private readonly real: NativeSink) {}
@@ -351,7 +352,7 @@ class RememberingSink implements NativeSink {
   }
 }
 
-/** `refuses`: the system refuses memory to a shard that is taken over, now. */
+/** `refuses`: true while the system refuses memory to a shard that is taken over. */
 export function remembering(native: NativeAddon, refuses = () => false): NativeAddon {
   return {
     ...native,

@@ -1,22 +1,22 @@
 /**
- * What goes wrong: crashes, broken connections, partitions, slow links, planned moves in between, and what
- * comes back.
+ * Faults of a schedule: crashes, broken connections, partitions, slow links, planned moves in between, and
+ * restarts.
  */
 import type { Message } from '../protocol/messages.js';
 import type { NodeActor } from './actors.js';
-import type { Cluster } from './cluster.js';
+import type { SimulatedCluster } from './cluster.js';
 import type { Profile } from './config.js';
 import type { Control } from './control.js';
 import { maxLacking, watchLoss } from './loss.js';
 import { Random } from './random.js';
 
-type Kind = 'crash' | 'absence' | 'break' | 'partition' | 'scheduler' | 'move' | 'lag' | 'client';
+type FaultKind = 'crash' | 'absence' | 'break' | 'partition' | 'scheduler' | 'move' | 'lag' | 'client';
 
-/** Every kind as often as it is listed. */
-const times = (counts: Record<Kind, number>): Kind[] =>
-  Object.entries(counts).flatMap(([kind, count]) => Array<Kind>(count).fill(kind as Kind));
+/** A list with each kind as often as it is to be drawn. */
+const times = (counts: Record<FaultKind, number>): FaultKind[] =>
+  Object.entries(counts).flatMap(([kind, count]) => Array<FaultKind>(count).fill(kind as FaultKind));
 
-const MIXTURES: Record<Profile, Kind[]> = {
+const MIXTURES: Record<Profile, FaultKind[]> = {
   mixed: times({ crash: 8, absence: 2, break: 3, partition: 5, scheduler: 1, move: 2, lag: 1, client: 2 }),
   absent: times({ crash: 4, absence: 8, break: 2, partition: 2, scheduler: 1, move: 2, lag: 4, client: 1 }),
   ghosts: times({ crash: 7, absence: 3, break: 6, partition: 2, scheduler: 1, move: 1, lag: 3, client: 3 }),
@@ -27,44 +27,49 @@ const MIXTURES: Record<Profile, Kind[]> = {
   losses: times({ crash: 14, absence: 2, break: 2, partition: 2, scheduler: 1, move: 0, lag: 0, client: 1 }),
 };
 
-/** Who is cut off from whom: a node from all (as a machine that vanishes), from some, or one way only. */
+/**
+ * Kinds of partitions: a node is cut off from all (as a machine that vanishes), from some, or one way only.
+ */
 const PARTITIONS = ['all', 'all', 'all', 'two', 'scheduler', 'some', 'outward', 'inward'] as const;
 
-/** How many schedules have a node that never comes back, and how many of those that die it is. */
+/** Chance that a schedule has a node that never comes back. */
 const GONE_RATE = 0.2;
+/** Chance in such a schedule that a node which dies is that one. */
 const GOES_RATE = 0.4;
 const GONE_SEEDS = 0x601e;
 
-/** Drawn from its own seed, so that other schedules are what they were without it. */
+/** Draws whether a node is gone for ever, from randomness of its own. */
 export const goneOf = (seed: number): { gone: boolean } => ({
   gone: new Random(seed + GONE_SEEDS).chance(GONE_RATE),
 });
 
 export class Faults {
+  /** End of the newest partition; 0: there is none. */
   private partitionUntil = 0;
+  /** The faults are over, and everything was healed. */
   private healed = false;
   private readonly going: Random;
 
   constructor(
-    private readonly cluster: Cluster,
+    private readonly cluster: SimulatedCluster,
     private readonly control: Control,
     seed: number,
   ) {
     this.going = new Random(seed + GONE_SEEDS + 1);
   }
 
-  /** Nobody is cut off. */
+  /** True if no fault is left and nobody is cut off. */
   get over(): boolean {
     return this.cluster.faultsLeft <= 0 && this.partitionUntil === 0;
   }
 
-  /** Every process is gone. */
+  /** Forgets partitions and broken connections, because every process is gone. */
   forget(): void {
     this.partitionUntil = 0;
     this.cluster.breaks.forget();
   }
 
-  /** Before each step: partitions end, connections are made again, something new goes wrong. */
+  /** Called before each step: ends partitions whose time has come, and all of them after the last fault. */
   heal(): void {
     const { cluster } = this;
     const ended = this.partitionUntil > 0 && cluster.now > this.partitionUntil;
@@ -119,13 +124,13 @@ export class Faults {
     return 1 + this.cluster.random.below(this.cluster.nodes.length);
   }
 
-  /** The schedule is guarded, and the loss of this node would be more than the code restores. */
+  /** True if the schedule is guarded, and a group would lack more than r seats without this node. */
   private forbidden(index: number): boolean {
     const { config } = this.cluster;
     return config.guarded && maxLacking(this.cluster, index) > config.r;
   }
 
-  /** After a message was delivered: an endpoint may crash right then. */
+  /** May crash an endpoint right after a message was delivered. */
   afterDelivery(type: string, from: number, to: number): void {
     const { cluster } = this;
     const { hot, focus, bystander } = cluster.config;
@@ -152,7 +157,7 @@ export class Faults {
     return true;
   }
 
-  /** Enough nodes stay, and nobody asks for more. */
+  /** True if a node may be gone for ever: enough others stay, and nobody asks for more. */
   private get mayGo(): boolean {
     const { config, nodes, overwhelmed } = this.cluster;
     if (!config.gone || overwhelmed || config.spares === 0 || config.changeRate > 0) return false;
@@ -175,7 +180,7 @@ export class Faults {
     cluster.network.cut(index, 0, true);
     cluster.network.cut(0, index, false);
     this.closeLink(actor);
-    // Long enough, often, to be given up while it still talks to all others.
+    // Often this is long enough for the node to be given up while it still talks to all others.
     actor.awayUntil = cluster.now + cluster.random.below(cluster.retry * cluster.config.absence);
   }
 
@@ -237,8 +242,8 @@ export class Faults {
   }
 
   /**
-   * Somebody asks for another number of nodes, or for one to leave; some of it does not come in time, and is
-   * taken back.
+   * Asks for another number of nodes, for one to leave, or for balance. Some changes time out and are taken
+   * back.
    */
   private change(): void {
     const { control } = this;
@@ -248,7 +253,7 @@ export class Faults {
     const timeoutMs = random.chance(0.5) ? 0 : random.below(retry * 20);
     const least = config.k + config.r;
     const node = random.pick(nodes).identity;
-    // A process that is asked to end asks for itself.
+    // A process that is asked to end asks to be drained itself.
     const restart = random.chance(0.5);
     const itself = node !== undefined && random.chance(0.5);
     const message: Message = random.pick<Message>([
@@ -264,7 +269,8 @@ export class Faults {
   }
 
   /**
-   * Messages to or from a node crawl, or those to one other. What crawls when a connection breaks comes late.
+   * Slows messages to or from a node, or those between it and one other. When such a connection breaks, the
+   * messages that are left in it come late.
    */
   private lagLinks(victim: number): void {
     const { cluster } = this;
@@ -279,7 +285,7 @@ export class Faults {
     }
   }
 
-  /** What is down comes back, one at a time. */
+  /** Starts one process again that is down. */
   restarts(): void {
     const { cluster } = this;
     const rate = cluster.faultsLeft <= 0 ? 0.2 : cluster.config.restartRate;

@@ -1,18 +1,18 @@
 /**
- * A client that speaks as somebody else: it sends maps, reports and stream messages, and pushes under the
- * session of another. A node of the job also sends clients what only the scheduler may. Each such message
- * must be refused; that nothing else changes is what the rest of the schedule shows. It draws from randomness
- * of its own, so that the schedules are the same with and without it.
+ * Impostors: a client sends maps, reports and stream messages, and pushes under the session of another
+ * client. A node of the job also sends clients a message that only the scheduler may send. Each such message
+ * must be refused; the rest of the schedule shows that nothing else has changed. Impostors draw from
+ * randomness of their own, so that the schedules are the same with and without them.
  */
 import { packItems } from '../protocol/items.js';
 import { type Group, type PeerId, SCHEDULER } from '../protocol/map.js';
 import type { Heartbeat, Message } from '../protocol/messages.js';
-import type { Cluster } from './cluster.js';
+import type { SimulatedCluster } from './cluster.js';
 import type { Control } from './control.js';
 import { Random } from './random.js';
 import { Violation } from './violation.js';
 
-/** No question has this number. */
+/** Number of no question. */
 const UNASKED = 4_000_000_000;
 /** Chance per step. */
 const RATE = 0.01;
@@ -21,7 +21,7 @@ export class Impostors {
   private readonly random: Random;
 
   constructor(
-    private readonly cluster: Cluster,
+    private readonly cluster: SimulatedCluster,
     private readonly control: Control,
     seed: number,
   ) {
@@ -39,12 +39,12 @@ export class Impostors {
     else this.toClient();
   }
 
-  /** A group may have no sink for a while. */
+  /** A sink of the group; 0: it has none for a while. */
   private anySink({ sinks }: Group): number {
     return sinks.length === 0 ? 0 : this.random.pick(sinks).sid;
   }
 
-  /** As the owner of a shard: that it has everything, that it has lost something, that its sink is slow. */
+  /** Reports as the owner of a shard: it is complete, it is lost, its sink is slow. */
   private toScheduler(from: PeerId): void {
     const { random, control } = this;
     if (!control.scheduler) return;
@@ -74,7 +74,7 @@ export class Impostors {
     );
   }
 
-  /** That a range is finished which it never had. It may say so, and nothing comes of it. */
+  /** Reports a range as finished that the client never had. The report is accepted and has no effect. */
   private release(from: PeerId): void {
     const [dataset] = this.control.disk.datasets ?? [];
     const [range] = dataset?.open.values() ?? [];
@@ -111,7 +111,7 @@ export class Impostors {
       { t: 'applied', ...stream, applied: 1 },
       { t: 'committed', ...stream, committed: 1 },
       { t: 'open', ...stream, v: 0, attempt: 1 },
-      // Under a session that it was not given.
+      // The session is that of another client.
       { t: 'push', epoch: 0, client: from + 1, items: packItems('push', [[group.id, m, 1, 0]]) },
     ]);
     const passed = cluster.network.wire.passed(message);
@@ -121,7 +121,7 @@ export class Impostors {
     );
   }
 
-  /** What only the scheduler may tell a client comes from a node. */
+  /** Sends a map, which only the scheduler may send, from a node to a client. */
   private toClient(): void {
     const { random, cluster } = this;
     const { map } = this.control.disk;
@@ -138,7 +138,7 @@ export class Impostors {
   private refused(who: string, { t }: Message, step: () => unknown): void {
     this.cluster.count('impostor');
     const limit = Error.stackTraceLimit;
-    // Nobody looks where a refusal came from.
+    // The stack of a refusal is not needed, and costs time.
     Error.stackTraceLimit = 0;
     try {
       step();

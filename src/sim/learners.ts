@@ -1,21 +1,21 @@
 /**
- * The optimizers of a schedule's tables, and what they make of pushes: computed here a second time, every
- * operation rounded as the engine rounds it, so that rows are compared bit for bit.
+ * The optimizers of a schedule's tables: their rows after some pushes are computed here a second time, with
+ * every operation rounded as the engine rounds it, so that rows are compared bit for bit.
  */
-import type { OptimizerSpec } from '../native.js';
-import type { ScheduleSpec } from '../schedules.js';
+import type { OptimizerSpec } from '../engine/native.js';
+import type { ScheduleSpec } from '../engine/schedules.js';
 
 export interface Learner {
   optimizer: OptimizerSpec;
   /** Floats of a whole row. */
   width(dim: number): number;
-  /** The learning rate that push number `number` brings; undefined: that of the table. */
+  /** The learning rate of push number `number`; undefined: that of the table. */
   rate(number: number): number | undefined;
   /** A whole row after these pushes, in order. */
   row(dim: number, numbers: readonly number[]): Float32Array;
 }
 
-/** Of a row that was never pushed. */
+/** Value of a row that was never pushed. */
 export const INITIAL = 0.25;
 
 const { fround } = Math;
@@ -26,7 +26,7 @@ export function gradient(number: number, column: number): number {
 }
 
 /** A step on `row`, whose values are its first floats, with the gradient `g` and the rate `lr`. */
-type Rule = (row: Float32Array, g: Float32Array, lr: number) => void;
+type UpdateRule = (row: Float32Array, g: Float32Array, lr: number) => void;
 
 /** The sum of squares in sixteen parts, folded in halves. */
 function sumOfSquares(g: Float32Array): number {
@@ -46,7 +46,7 @@ function power(base: number, exponent: number): number {
   return result;
 }
 
-/** Of a row that has had `before` steps. */
+/** Factor of the learning rate for a row that has had `before` steps. */
 function factorOf(schedule: ScheduleSpec, before: number): number {
   const { warmup = 0 } = schedule;
   if (before < warmup) return (before + 1) / warmup;
@@ -56,19 +56,22 @@ function factorOf(schedule: ScheduleSpec, before: number): number {
   return 1;
 }
 
-interface Shape {
-  /** Floats of the state for each value, and what they begin with. */
+interface LearnerShape {
+  /** Initial value of each float of state that a value has. */
   vectors: readonly number[];
-  /** The row counts its steps, in its last float. */
+  /** True: the row counts its steps, in its last float. */
   counts: boolean;
 }
 
-/** Of every other push, and of each table another one. Some are zero, others not exact in float32. */
+/**
+ * The learning rate of a push: every other push has one, and each table another one. Some rates are zero,
+ * others not exact in float32.
+ */
 function rateOf({ kind, lr }: OptimizerSpec, number: number): number | undefined {
   return kind === 'ftrl' || number % 2 === 0 ? undefined : ((number % 5) * lr) / 1.7;
 }
 
-function learner(optimizer: OptimizerSpec, { vectors, counts }: Shape, rule: Rule): Learner {
+function learner(optimizer: OptimizerSpec, { vectors, counts }: LearnerShape, rule: UpdateRule): Learner {
   const { clipNorm, schedule, lr } = optimizer;
   const rate = (number: number) => rateOf(optimizer, number);
   const width = (dim: number) => dim * (1 + vectors.length) + (counts ? 1 : 0);
@@ -190,7 +193,7 @@ const ftrl = learner(FTRL, { vectors: [0, 0.1], counts: false }, (row, g, lr) =>
   }
 });
 
-/** By the letter in the name of a table. */
+/** The optimizers by the letter in the name of a table. */
 export const LEARNERS = { a: adagrad, m: momentum, w: adamw, f: ftrl } as const satisfies Record<
   string,
   Learner

@@ -1,6 +1,6 @@
 /**
- * What the scheduler may say about ranges of samples: a lease is on its disk before its worker hears of it,
- * and a range has one worker at a time, until that one hands it back or the scheduler calls it lost.
+ * The check of leases: a lease is on the scheduler's disk before its worker hears of it, and a range has one
+ * worker at a time, until that worker hands it back or the scheduler calls it lost.
  */
 import type { DurableState } from '../core/scheduler/scheduler.js';
 import type { PeerId } from '../protocol/map.js';
@@ -13,15 +13,15 @@ interface Holder {
 }
 
 export class Leases {
-  /** range -> who was told that it is its own */
+  /** Range -> worker and lease, as the worker was told. */
   private readonly holders = new Map<number, Holder>();
   /**
-   * range -> leases that a worker has handed back. The answer to a repeated request may wait for the disk
+   * Range -> leases that a worker has handed back. The answer to a repeated request may wait for the disk
    * meanwhile. It reaches its worker after the release, and the worker ignores it.
    */
   private readonly returned = new Map<number, Holder[]>();
   /**
-   * range -> a lease that a worker was told of and that the disk does not have. One transaction may hold a
+   * Range -> a lease that a worker was told of and that the disk does not have. One transaction may hold a
    * lease and its loss. Then the loss is told in the same step.
    */
   private readonly doubtful = new Map<number, Holder>();
@@ -49,7 +49,7 @@ export class Leases {
     // The request was repeated: another answer is on its way in the same step.
     if (isLease(this.doubtful.get(number), worker, id)) return;
     const range = this.onDisk(number);
-    // The answer to a repeated request may wait for the disk while its worker, which has another, goes on.
+    // The answer to a repeated request may wait for the disk while its worker trains with another answer.
     const late = range && range.done > done && !isLease(this.holders.get(number), worker, id);
     if (range?.worker !== worker || range.lease !== id || range.session !== session || late) {
       if (this.doubtful.has(number)) this.settled();
@@ -70,7 +70,7 @@ export class Leases {
       throw new Violation(`client ${worker} was told of a lease on range ${number} that is not on the disk`);
   }
 
-  /** A message reaches the scheduler: a worker hands back what it has. */
+  /** A message reaches the scheduler: a worker may hand its range back. */
   received(from: PeerId, message: Message): void {
     if (message.t !== 'release') return;
     const { number, lease, session, outcome } = message;
@@ -82,7 +82,7 @@ export class Leases {
     if (holder?.worker === from || finished) this.holders.delete(number);
   }
 
-  /** The scheduler is gone. What it had decided and could not say any more is on its disk. */
+  /** The scheduler is gone. Its disk may have decisions that it told nobody. */
   crashed(): void {
     this.over.clear();
     for (const [number, { worker, lease }] of this.holders) {

@@ -1,18 +1,18 @@
-/** Who lacks what, seen from above: the truth that the scheduler can only guess from heartbeats. */
+/** The blocks that seats lack in truth, which the scheduler can only guess from heartbeats. */
 import { type ClusterMap, type Group, mirrorOf, type PeerId } from '../protocol/map.js';
-import type { Cluster } from './cluster.js';
+import type { SimulatedCluster } from './cluster.js';
 
-/** As if something else were gone, or not. */
+/** Assumptions about the processes. */
 interface Supposition {
-  /** This actor were gone, too. */
+  /** An actor that counts as gone. */
   actor?: number;
-  /** What this process had were still there. */
+  /** True for a process whose seats count as complete. */
   countedComplete?: (id: PeerId, inc: number) => boolean;
 }
 
-/** Members of a group that lack something. */
-export function lackingMembers(
-  cluster: Cluster,
+/** Number of seats of a group whose data shard or parity is incomplete or missing. */
+export function lackingSeats(
+  cluster: SimulatedCluster,
   map: ClusterMap,
   g: number,
   { actor, countedComplete }: Supposition = {},
@@ -49,24 +49,24 @@ export function lackingMembers(
   return lacking;
 }
 
-/** The most that lack in any group by the durable map, if an actor were gone, too. */
-export function maxLacking(cluster: Cluster, actor?: number): number {
+/** Most seats that lack in any group by the durable map, without `actor`. */
+export function maxLacking(cluster: SimulatedCluster, actor?: number): number {
   const { map } = cluster.control.disk;
   let most = 0;
   for (const group of map.groups)
-    most = Math.max(most, lackingMembers(cluster, map, group.id, actor === undefined ? {} : { actor }));
+    most = Math.max(most, lackingSeats(cluster, map, group.id, actor === undefined ? {} : { actor }));
   return most;
 }
 
-/** To be called after everything that can make more members lack. */
-export function watchLoss(cluster: Cluster): void {
+/** Notes whether a group lacks more than r seats. Called after everything that can make more seats lack. */
+export function watchLoss(cluster: SimulatedCluster): void {
   if (!cluster.overwhelmed && maxLacking(cluster) > cluster.config.r) {
     cluster.overwhelmed = true;
     cluster.log(() => '** MORE THAN r LACKING');
   }
 }
 
-/** A decision has the shard loaded from a checkpoint. What sinks have of its group is of no use then. */
+/** True if a decision has the shard loaded from a checkpoint. The sinks of its group are of no use then. */
 export function isLoadedAgain(before: Group, after: Group, m: number): boolean {
   const [was, is] = [before.data[m]!, after.data[m]!];
   return is.restore === true && was.gen !== is.gen;

@@ -5,11 +5,11 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { describe, KintsugiError } from '../errors.js';
-import { loadNative } from '../native.js';
+import { describe, KintsugiError } from '../common/errors.js';
+import { loadNative } from '../engine/native.js';
 import { drawConfig, type SimConfig } from './config.js';
 import { Coverage, readable, type SimReport } from './coverage.js';
-import { huntMutants, type Part } from './mutants/hunt.js';
+import { type HuntPart, huntMutants } from './mutants/hunt.js';
 import { Random } from './random.js';
 import { runScale } from './scale/run.js';
 import { World } from './world.js';
@@ -28,7 +28,7 @@ function parse() {
       options: {
         seed: { type: 'string', default: '1' },
         seconds: { type: 'string', default: '60' },
-        /** Stop after so much processor time, however busy the machine is. */
+        /** Processor time after which the run ends, however busy the machine is. */
         'cpu-seconds': { type: 'string' },
         schedules: { type: 'string' },
         trace: { type: 'boolean', default: false },
@@ -41,13 +41,13 @@ function parse() {
         part: { type: 'string', default: '1/1' },
         /** The reports of runs with different seeds, as one. */
         merge: { type: 'boolean', default: false },
-        /** What a job of this size costs each role. */
+        /** Measures the cost of a job of this size for each role. */
         scale: { type: 'boolean', default: false },
         ps: { type: 'string', default: '1000' },
         workers: { type: 'string', default: '5000' },
         groups: { type: 'string', default: '4096' },
         help: { type: 'boolean', default: false },
-        /** No summary for people. */
+        /** Leaves out the summary for people. */
         json: { type: 'boolean', default: false },
       },
     });
@@ -133,7 +133,7 @@ function merge(files: readonly string[]): number {
 }
 
 /** `2/3`: the second of three. */
-function partOf(text: string): Part {
+function partOf(text: string): HuntPart {
   const [part, parts] = text.split('/').map(Number);
   if (!Number.isInteger(part) || !Number.isInteger(parts) || part! < 1 || part! > parts!) {
     console.error(`--part ${text}: write n/m with 1 <= n <= m\n\n${USAGE}`);
@@ -142,7 +142,7 @@ function partOf(text: string): Part {
   return { part: part!, parts: parts! };
 }
 
-/** At least as many PS as a group needs. */
+/** Runs the scale simulation, which needs the PS of two groups at least. */
 function scale(): number {
   const [ps, workers, groups] = [Number(values.ps), Number(values.workers), Number(values.groups)];
   if (![ps, workers, groups].every((n) => Number.isInteger(n) && n >= 1) || ps < 10) {
@@ -152,7 +152,7 @@ function scale(): number {
   return runScale({ ps, workers, groups }, values.json);
 }
 
-/** 1: one survived. */
+/** Hunts the mutants. Exit code 1: one survived. */
 async function mutants(): Promise<number> {
   try {
     const part = partOf(values.part);

@@ -1,18 +1,18 @@
-/** What a schedule went through, read off its messages. */
+/** Counts situations of a schedule by its messages, and checks tombstones. */
 import { isTombstone } from '../core/shared/dedup.js';
 import type { EndedSessions, Message } from '../protocol/messages.js';
 
-/** What is counted, and who looks at tombstones. */
-interface Watched {
+/** The parts of the cluster that the counts and checks need. */
+interface ObservationHost {
   count(name: string): void;
   readonly control: { checkTombstone(ended: EndedSessions): void };
 }
 
-export class Observed {
-  /** sink/member/generation -> position in its promise */
+export class ObservationChecks {
+  /** Sink/member/generation -> position of the sink when it promised. */
   private readonly promised = new Map<string, number>();
 
-  constructor(private readonly cluster: Watched) {}
+  constructor(private readonly cluster: ObservationHost) {}
 
   look(message: Message): void {
     switch (message.t) {
@@ -36,7 +36,7 @@ export class Observed {
         }
         return;
       case 'start': {
-        // A sink that promised at a later position than the agreed one takes back what is between.
+        // A sink that promised at a position above the base rolls back the deltas between.
         const key = `${message.sid}/${message.m}/${message.gen}`;
         if ((this.promised.get(key) ?? 0) > message.base) this.cluster.count('rollback');
         this.promised.delete(key);

@@ -1,23 +1,23 @@
 /**
- * What must be true, from the pushes alone. Each writer (a client, or a range of samples) owns one row per
- * shard; its n-th push there adds 2^n, so the row is a bit mask of the pushes that were applied: a lost one
- * leaves a hole, a repeated one carries. Every other table of the pool holds what these pushes make of it,
- * bit for bit. Every push also adds to a shared row, whose final value is the sum over the pushes in the
- * masks.
+ * The oracle knows the right content of all rows from the pushes alone. Each writer (a client, or a range of
+ * samples) owns one row per shard; its n-th push there adds 2^n, so the row is a bit mask of the pushes that
+ * were applied: a lost push leaves a hole, a repeated one carries. The rows of every other table of the pool
+ * follow from these pushes, bit for bit. Every push also adds to a shared row, whose final value is the sum
+ * over the pushes in the masks.
  *
- * What became of a push that failed, or whose client died, only its bit says.
+ * Only its bit tells whether a push was applied that failed, or whose client died.
  */
 import { isTombstone } from '../core/shared/dedup.js';
-import type { NativeShard } from '../native.js';
-import type { OptimizerKind } from '../optimizers.js';
+import type { NativeShard } from '../engine/native.js';
+import type { OptimizerKind } from '../engine/optimizers.js';
 import type { PeerId } from '../protocol/map.js';
 import type { DedupEntry } from '../protocol/messages.js';
 import type { Learner } from './learners.js';
-import { RANGES, rowsOf, type Sections, type Store } from './sections.js';
+import { RANGES, rowsOf, type SimulatedSections, type Store } from './sections.js';
 import { bit } from './tables.js';
 import { Violation } from './violation.js';
 
-/** Of all pools in the simulator; a writer's number is what is above. */
+/** Bound of shard numbers of all pools in the simulator; `place` has the writer's number above. */
 const MAX_SHARDS = 1024;
 const MAX_MEMBERS = 32;
 
@@ -30,11 +30,11 @@ export function shardOf(g: number, m: number): number {
   return g * MAX_MEMBERS + m;
 }
 
-interface Push {
+interface KnownPush {
   ticket: number;
   shared: bigint;
   amount: number;
-  /** Whose gradients go to one row, in the order of their numbers. */
+  /** Process of the writer: its gradients go to one row, in the order of their numbers. */
   process: number;
 }
 
@@ -47,50 +47,52 @@ export interface SavedShardRows {
   maskOf(writer: number): number;
 }
 
-export function countBits(mask: number): number {
+function countBits(mask: number): number {
   let count = 0;
   for (let rest = mask; rest > 0; rest = Math.floor(rest / 2)) if (rest % 2 === 1) count++;
   return count;
 }
 
 export class Oracle {
-  /** place -> its pushes, the first one with number 1. */
-  private readonly sent = new Map<number, Push[]>();
+  /** Place -> all pushes that were begun; the first one has number 1. */
+  private readonly sent = new Map<number, KnownPush[]>();
+  /** Place -> pushes that were acknowledged to the writer. */
   private readonly acked = new Map<number, number>();
-  /** Acknowledged to earlier processes of a client. */
+  /** Place -> pushes that were acknowledged to earlier processes of a client. */
   private readonly before = new Map<number, number>();
+  /** Tickets whose pushes may have been applied or not. */
   private readonly doubtful = new Set<number>();
-  /** Likewise, of one shard: "shard/ticket". */
+  /** "shard/ticket" of pushes that may have been applied in this shard or not. */
   private readonly doubtfulAt = new Set<string>();
   /** Shards that may not know all numbers that were used. */
   private readonly rewound = new Set<number>();
   /** Rows that were compared with the reference of their optimizer, by its kind. */
   readonly compared = new Map<OptimizerKind, number>();
 
-  constructor(private readonly sections: Sections) {}
+  constructor(private readonly sections: SimulatedSections) {}
 
-  /** The number of the writer's next push to a shard, from 1. */
-  begin(writer: number, shard: number, push: Push): number {
+  /** Notes the writer's next push to a shard. Returns its number, from 1. */
+  begin(writer: number, shard: number, push: KnownPush): number {
     const key = place(writer, shard);
     const pushes = this.sent.get(key) ?? [];
     this.sent.set(key, pushes);
     return pushes.push(push);
   }
 
-  /** Nobody was told whether the pushes of this ticket were applied. */
+  /** Notes that nobody was told whether the pushes of this ticket were applied. */
   doubt(ticket: number): void {
     this.doubtful.add(ticket);
   }
 
-  /** The client's next process counts from 0. */
+  /** Notes that the next process of a client counts acknowledgements from 0. */
   countAgain(writer: number): void {
     for (const [key, count] of this.acked)
       if (Math.floor(key / MAX_SHARDS) === writer) this.before.set(key, count);
   }
 
   /**
-   * The job goes on from a checkpoint: what is not in its rows was never pushed, what is there is durable.
-   * `maskOf`: the row of a writer in a shard. `repeats`: writers that push the rest once more, by number.
+   * The job is restored from a checkpoint: pushes that are not in its rows never were, and the others are
+   * durable. `maskOf`: the row of a writer in a shard. `repeats`: true for writers that push the rest again.
    */
   rewind(maskOf: (writer: number, shard: number) => number, repeats: (writer: number) => boolean): void {
     for (const [key, pushes] of this.sent) {
@@ -108,14 +110,14 @@ export class Oracle {
     return this.doubtful.has(ticket) || this.doubtfulAt.has(`${shard}/${ticket}`);
   }
 
-  /** The shard does not know the numbers of what its rows hold. */
+  /** Notes that the shard does not know the numbers of the pushes in its rows. */
   forgetNumbers(shard: number): void {
     this.rewound.add(shard);
   }
 
   /**
-   * A running job loads a lost shard. What the checkpoint has of a writer is there, and of what came later
-   * any part. What nobody has acknowledged may be acknowledged again, and not be new.
+   * A running job loads a lost shard. It has the pushes that the checkpoint has, and any part of the later
+   * ones. A push that was not acknowledged may be acknowledged although it is not applied anew.
    */
   reload(shard: number, maskOf: (writer: number) => number): void {
     this.rewound.add(shard);
@@ -124,7 +126,7 @@ export class Oracle {
       const writer = Math.floor(key / MAX_SHARDS);
       const mask = maskOf(writer);
       const acked = this.acked.get(key) ?? 0;
-      // Of a range, whole batches are counted: a push may have been acknowledged before its batch was.
+      // Ranges count whole batches: a push may have been acknowledged before its batch was.
       const untold = writer >= RANGES ? pushes.length - acked : 0;
       const sure = Math.max(0, countBits(mask) - Math.max(0, pushes.length - acked));
       this.acked.set(key, sure);
@@ -143,7 +145,7 @@ export class Oracle {
     return this.acked.get(place(writer, shard)) ?? 0;
   }
 
-  /** What a pull of `Sections.pull` brought, while things happen. */
+  /** Checks the rows of a pull of `Sections.pull`, while pushes are under way. */
   checkPulled(
     { tables }: Store,
     writer: { owner: number; process: number },
@@ -190,8 +192,8 @@ export class Oracle {
   }
 
   /**
-   * A row of the main table: all of what was sent up to some push, with at least as many as were acknowledged
-   * before. `whole`: nothing is under way any more. Returns the mask.
+   * Checks a row of the main table: it has all pushes up to some push, and at least as many as were
+   * acknowledged. `whole`: no push is under way. Returns the mask.
    */
   private checkOwnRow(
     writer: number,
@@ -219,8 +221,8 @@ export class Oracle {
   }
 
   /**
-   * De-duplication state and rows of a shard are of one position: what is in the rows, and what was refused,
-   * are the numbers that were used. `sessionOf`: of each process.
+   * Checks that de-duplication state and rows of a shard are of one position: the numbers of a session are
+   * those of the pushes in the rows and of refused ones. `sessionOf`: process -> session.
    */
   checkSessions({ g, m, sessions, maskOf }: SavedShardRows, sessionOf: ReadonlyMap<number, PeerId>): void {
     const ended = sessions.filter((entry) => isTombstone(entry));
@@ -246,7 +248,7 @@ export class Oracle {
     }
   }
 
-  /** Every push of a client is in all of its shards or in none. */
+  /** Checks that every push of a client is in all of its shards or in none. */
   checkInstant(shards: readonly SavedShardRows[]): void {
     const masks = new Map(shards.map(({ g, m, maskOf }) => [shardOf(g, m), maskOf]));
     const inRows = new Map<number, boolean>();
@@ -264,8 +266,8 @@ export class Oracle {
   }
 
   /**
-   * At rest: every push that was sent is there exactly once, with its optimizer state. `whole` false: of a
-   * job that has lost other shards, whose clients may still wait.
+   * Checks a shard at rest: every push that was sent is there exactly once, with its optimizer state. `whole`
+   * false: the job has lost other shards, and clients may still wait for those.
    */
   checkShard(store: Store, shard: NativeShard, g: number, m: number, whole: boolean): void {
     const { pool, tables } = store;

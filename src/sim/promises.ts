@@ -1,7 +1,7 @@
 /**
- * What nobody may say any more, once something was said or is on a disk: checked at the moment of sending,
- * from the messages alone where they suffice. A protocol that breaks such a promise is wrong at that step,
- * however well the schedule goes on.
+ * Promises: messages that rule out later messages, and decisions that must be on a disk before a message.
+ * They are checked at the moment of sending, from the messages alone where these suffice. A protocol that
+ * breaks a promise is wrong at that step, however well the schedule ends.
  */
 import type { PsNode } from '../core/node/node.js';
 import type { DurableState } from '../core/scheduler/scheduler.js';
@@ -12,20 +12,20 @@ import type { NodeActor } from './actors.js';
 import { membersOf } from './capabilities.js';
 import { Violation } from './violation.js';
 
-/** What the check looks at beside the messages. */
-interface Truth {
+/** The parts of the cluster that the checks need beside the messages. */
+interface PromisesHost {
   readonly nodes: readonly NodeActor[];
   readonly control: { readonly disk: Pick<DurableState, 'map' | 'sessions' | 'nextPeer'> };
   processOf(id: PeerId, inc: number): PsNode | undefined;
 }
 
 export class Promises {
-  /** sink/member -> the highest generation that the sink has promised itself to (rule 12) */
+  /** Sink/member -> the fence: the sink has promised to take nothing from an older generation (rule 12). */
   private readonly fences = new Map<string, number>();
-  /** sink/member: the sink follows a stream of this member */
+  /** "sink/member", if the sink follows a stream of this member. */
   private readonly following = new Set<string>();
 
-  constructor(private readonly cluster: Truth) {}
+  constructor(private readonly cluster: PromisesHost) {}
 
   check(from: number, to: PeerId, message: Message): void {
     switch (message.t) {
@@ -62,7 +62,7 @@ export class Promises {
     this.fences.set(stream, Math.max(message.gen, this.fences.get(stream) ?? 0));
   }
 
-  /** A fenced owner gets no acknowledgement. */
+  /** Checks that a fenced owner gets no acknowledgement. */
   private checkFence(message: MessageOf<'applied'>): void {
     const fence = this.fences.get(streamOf(message)) ?? 0;
     if (message.gen < fence)
@@ -73,14 +73,14 @@ export class Promises {
   }
 
   /**
-   * Rule 9: what is acknowledged is in every living sink that the owner knows of and that follows the shard.
+   * Rule 9: an acknowledged push is in every living sink that the owner knows and that follows the shard.
    */
   private checkDurable(from: number, to: PeerId, message: MessageOf<'pushAck'>): void {
     const { client = to } = message;
     const refusals = new Map(message.refused);
     const node = this.cluster.nodes[from - 1]?.node;
     for (const [index, [g = 0, m = 0, cseq = 0]] of unpackItems('pushAck', message.items).entries()) {
-      // Not an answer of the stream: the session is over, whatever its pushes were.
+      // This is no answer of the stream: the session has ended, whatever its pushes were.
       if (refusals.get(index) === 'SESSION_EXPIRED') continue;
       const group = node?.ownerAt(g, m)?.group;
       for (const entry of group?.sinks ?? []) {
@@ -96,7 +96,7 @@ export class Promises {
     }
   }
 
-  /** Rule 31: nobody hears of an end that is not durable, or that an open session is one of the ended. */
+  /** Rule 31: nobody is told of the end of a session that is open on the disk, or not yet given. */
   private checkEnded({ ranges }: MessageOf<'sessionsEnded'>): void {
     const { sessions, nextPeer } = this.cluster.control.disk;
     for (const [first, last] of ranges) {
@@ -106,7 +106,7 @@ export class Promises {
     }
   }
 
-  /** Rule 34: what a checkpoint shows is in every living sink of the shard. */
+  /** Rule 34: a snapshot counts when its position is committed, so every living sink of the shard has it. */
   private checkSaved(from: number, { g, m, gen, position }: MessageOf<'shardSaved'>): void {
     const owner = this.cluster.nodes[from - 1]?.node?.ownerAt(g, m);
     if (owner?.gen !== gen) return;
@@ -120,7 +120,7 @@ export class Promises {
     }
   }
 
-  /** Rule 2. */
+  /** Rule 2: a map is durable before anyone sees it. */
   private checkOnDisk(epoch: number): void {
     const durable = this.cluster.control.disk.map.epoch;
     if (epoch > durable) throw new Violation(`map ${epoch} was sent while the disk has ${durable}`);

@@ -4,7 +4,7 @@ import type { Message } from '../protocol/messages.js';
 
 const PROOFS = Array.from({ length: 128 }, (_, i) => Uint8Array.of(1 + i));
 
-/** Stands for the mac of a session's id, which the runtimes make, and hand out with the session. */
+/** Stands for the mac of a session's id, which the runtimes make and give with the session. */
 export const proofOf = (session: PeerId): Uint8Array => PROOFS[session & 127]!;
 
 export function proven(message: Message): Message {

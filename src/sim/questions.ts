@@ -1,6 +1,7 @@
 /**
- * How often an owner asks a sink for the same lost block (rule 22): as the first or as one of all others, and
- * again when that is overdue. If an answer made more questions than it answers, nothing would come to rest.
+ * Limits how often an owner asks a sink for the same lost block. Rule 22: the owner asks one parity first,
+ * all parities at most once, and again when the question is overdue. If an answer caused more questions than
+ * it answers, a recovery would never end.
  */
 import { words } from '../core/shared/bytes.js';
 import type { PeerId } from '../protocol/map.js';
@@ -11,7 +12,7 @@ import { Violation } from './violation.js';
 const MOST = 3;
 
 export class Questions {
-  /** Asker, sink, version and block -> when it was asked for, not longer ago than that time. */
+  /** Asker, sink, version and block -> times of its questions in the last retry time. */
   private readonly asked = new Map<string, number[]>();
 
   constructor(private readonly cluster: { readonly now: number; readonly retry: number }) {}

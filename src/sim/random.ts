@@ -3,7 +3,7 @@
  * domain)
  */
 export class Random {
-  /** 32 bits, as a signed number: those are the cheapest. */
+  /** The state of 32 bits, as a signed number because those are the cheapest. */
   private state: number;
 
   constructor(seed: number) {

@@ -1,14 +1,14 @@
 /**
- * Replicas in a schedule: clients that follow all shards or some. At any moment each of their states is, bit
- * for bit, what the owner of that generation has when it is at that position; nothing that was committed
- * longer ago than a replica says is missing; and when all is quiet they have everything. They draw from
+ * Replicas in a schedule: clients that follow all shards or some. At any moment each of their states equals,
+ * bit for bit, that of the owner of the same generation at the same position. A replica lacks no batch that
+ * was committed before the age that it reports. When all is quiet they have everything. They draw from
  * randomness of their own.
  */
 import { ReplicaCore, type ReplicaInput } from '../core/replica/replica.js';
 import type { SendEffect } from '../core/shared/outbox.js';
 import type { ClusterMap } from '../protocol/map.js';
-import type { Cluster } from './cluster.js';
-import type { Content, RememberingShard } from './engine.js';
+import type { SimulatedCluster } from './cluster.js';
+import type { EngineContent, RememberingShard } from './engine.js';
 import { Random } from './random.js';
 import type { ReplicaSide } from './sides.js';
 import { tablesOfPool } from './tables.js';
@@ -21,33 +21,33 @@ const SOME_TABLES = 0.3;
 /** Chance that a turn of a replica is followed by a look at its states. */
 const LOOKS = 0.3;
 
-/** Drawn apart from the rest, so that other schedules are the same with and without replicas. */
+/** Draws the replicas from randomness of its own, so that schedules are the same with and without them. */
 export function replicasOf(seed: number): { replicas: number } {
   const random = new Random(seed + 0x7e91);
   return { replicas: random.chance(RATE) ? 1 + random.below(2) : 0 };
 }
 
-/** What was committed in a shard, as of some moment. */
+/** Committed position of a shard at some time. */
 interface Mark {
   at: number;
   seq: number;
 }
 
-export class Replicas implements ReplicaSide {
+export class SimulatedReplicas implements ReplicaSide {
   private readonly random: Random;
-  /** Names of those of the job. */
+  /** Names of all tables of the job. */
   private readonly tables: string[];
-  /** By number of the actor. */
+  /** Number of an actor -> its replica. */
   private readonly cores = new Map<number, ReplicaCore>();
-  /** "group/member" -> positions that were committed, ascending. */
+  /** "group/member" -> committed positions, ascending. */
   private readonly marks = new Map<string, Mark[]>();
-  /** "group/member" -> the ownership that was loaded from a checkpoint: positions begin again with it. */
+  /** "group/member" -> newest generation that was loaded from a checkpoint: positions begin again with it. */
   private readonly origins = new Map<string, number>();
-  /** What a replica held -> what its owner held, and the tables, when they were compared. */
-  private readonly same = new WeakMap<Content, { all: Content; tables: ClusterMap['tables'] }>();
+  /** Content of a replica -> equal content of its owner, and the tables, when they were compared. */
+  private readonly same = new WeakMap<EngineContent, { all: EngineContent; tables: ClusterMap['tables'] }>();
 
   constructor(
-    private readonly cluster: Cluster,
+    private readonly cluster: SimulatedCluster,
     seed: number,
   ) {
     this.random = new Random(seed + 0x91ca);
@@ -59,7 +59,7 @@ export class Replicas implements ReplicaSide {
     for (let i = 0; i < config.replicas; i++) this.restart(first + i, true);
   }
 
-  /** Another process in the place of a replica. */
+  /** Replaces a replica by another process. */
   restart(index: number, first = false): void {
     const { cluster } = this;
     if (!first && !this.cores.has(index)) return;
@@ -78,7 +78,7 @@ export class Replicas implements ReplicaSide {
     for (const index of [...this.cores.keys()]) this.restart(index);
   }
 
-  /** Nothing where no replica is. */
+  /** Steps the replica of an actor; an actor without one has no effects. */
   step(index: number, input: ReplicaInput): SendEffect[] {
     const core = this.cores.get(index);
     if (!core) return [];
@@ -115,7 +115,7 @@ export class Replicas implements ReplicaSide {
     }
   }
 
-  /** What is committed now. */
+  /** Notes the committed positions of all shards. */
   private mark(): void {
     const at = this.cluster.now;
     for (const [g, m] of this.shards()) {
@@ -135,7 +135,7 @@ export class Replicas implements ReplicaSide {
     }
   }
 
-  /** True: it is what the owner has. */
+  /** True if the replica's state equals the owner's. False: they cannot be compared now. */
   private compare(core: ReplicaCore, g: number, m: number): boolean {
     const state = core.shardAt(g, m)?.state;
     if (!state) return false;
@@ -147,7 +147,7 @@ export class Replicas implements ReplicaSide {
       const [all, here] = [contentOf(owner.native), contentOf(state.native)];
       const { tables } = core.map;
       const seen = this.same.get(here);
-      // Neither has changed since they were seen to be the same.
+      // Neither has changed since they were found equal.
       if (seen?.all === all && seen.tables === tables) return true;
       const others = tables.filter(({ id }) => core.leavesOut(id)).map(({ name }) => name);
       const served = [...all].filter(([table]) => !others.includes(table));
@@ -159,7 +159,7 @@ export class Replicas implements ReplicaSide {
     return false;
   }
 
-  /** All have all, as it is now. */
+  /** True if every replica has the present state of all its shards. */
   get finished(): boolean {
     for (const core of this.cores.values()) {
       const pools = core.map.pools;
@@ -185,12 +185,12 @@ export class Replicas implements ReplicaSide {
   }
 }
 
-function contentOf(shard: unknown): Content {
+function contentOf(shard: unknown): EngineContent {
   return (shard as RememberingShard).content();
 }
 
-/** Of rows: a key that only one of them has, or another value. */
-function difference(owner: Content, replica: Content): string | undefined {
+/** The first difference of two contents: a key that only one of them has, or another value. */
+function difference(owner: EngineContent, replica: EngineContent): string | undefined {
   for (const [table, rows] of owner) {
     const here = replica.get(table) ?? new Map<bigint, Float32Array>();
     if (here.size !== rows.size) return `${here.size} rows of ${table}, the owner has ${rows.size}`;

@@ -1,10 +1,10 @@
 /**
- * The samples of a checkpoint against its rows. A job that is restored from them trains every batch once:
- * what counts as finished is in the rows, nothing is that nobody has had, and the rest of open ranges can be
- * pushed under their sessions.
+ * The samples of a checkpoint compared with its rows. A job that is restored from them trains every batch
+ * once: finished batches are in the rows, batches of ranges that nobody has had are not, and the rest of open
+ * ranges can be pushed under their sessions.
  *
- * A running job that loads a lost shard again says so and goes on with older rows there. Its checkpoints lack
- * what that shard has lost, and so do those of a job that is restored from one of them.
+ * A running job that loads a lost shard reports that, and has older rows there from then on. Its checkpoints
+ * lack the pushes that the shard has lost, and so do those of a job that is restored from one of them.
  */
 import { isTombstone } from '../core/shared/dedup.js';
 import type { SavedDataset } from '../protocol/checkpoints.js';
@@ -13,7 +13,7 @@ import type { SavedShardRows } from './oracle.js';
 import { bit } from './tables.js';
 import { Violation } from './violation.js';
 
-/** A range and which shards each of its batches is pushed to. */
+/** A range, with the shards that each of its batches is pushed to. */
 interface PushedRange {
   range: { number: number };
   writer: number;
@@ -42,7 +42,7 @@ function pushesOf(
   return bit(count + 1) - bit(1);
 }
 
-/** In what the rows of a checkpoint differ from its samples. */
+/** Differences between the rows of a checkpoint and its samples. */
 export function differences(
   saved: SavedDataset | undefined,
   shards: readonly SavedShardRows[],
@@ -57,7 +57,7 @@ export function differences(
   return masks;
 }
 
-/** `before`: of the checkpoint that the job was restored from. */
+/** Checks the ranges of a checkpoint. `before`: differences of the one that the job was restored from. */
 export function checkRanges(
   saved: SavedDataset | undefined,
   shards: readonly SavedShardRows[],
@@ -91,7 +91,7 @@ export function checkRanges(
   }
 }
 
-/** Of a cut of one instant: the rows of every shard have exactly the batches that are called done. */
+/** Checks a cut of one instant: the rows of every shard have exactly the batches that are called done. */
 export function checkExact(
   saved: SavedDataset | undefined,
   shards: readonly SavedShardRows[],

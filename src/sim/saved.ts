@@ -1,11 +1,11 @@
-/** A checkpoint as its manifest and its files have it. */
+/** The content of checkpoints, and their place as the cluster needs it. */
 import type { SchedulerEffect } from '../core/scheduler/scheduler.js';
 import type { FetchEffect, StoreEffect } from '../core/shared/outbox.js';
 import type { DedupEntry } from '../protocol/messages.js';
 import type { NodeActor } from './actors.js';
 
-export type PublishEffect = SchedulerEffect & { kind: 'publish' };
-export type PublishAnswer =
+export type SimulatedPublish = SchedulerEffect & { kind: 'publish' };
+export type SimulatedAnswer =
   | { kind: 'published'; token: number }
   | {
       kind: 'publishFailed';
@@ -14,19 +14,19 @@ export type PublishAnswer =
       message: string;
       newest?: number;
     };
-export type Draft = PublishEffect['draft'];
+export type Draft = SimulatedPublish['draft'];
 
-/** A shard of a checkpoint. */
+/** The content of a shard of a checkpoint. */
 export interface SavedContent {
   tables: Map<string, Map<bigint, Float32Array>>;
   sessions: DedupEntry[];
 }
 
-/** What the cluster asks of the place of checkpoints (saves.ts). */
+/** The place of checkpoints as the cluster needs it (saves.ts). */
 export interface CheckpointSide {
   store(index: number, actor: NodeActor, effect: StoreEffect): void;
   fetch(index: number, actor: NodeActor, effect: FetchEffect): void;
-  /** Clients may push again. */
+  /** Called when clients may push again. */
   resumed(attempt: number): void;
-  publish(effect: PublishEffect, answer: (input: PublishAnswer) => void): void;
+  publish(effect: SimulatedPublish, answer: (input: SimulatedAnswer) => void): void;
 }

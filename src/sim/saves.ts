@@ -1,16 +1,16 @@
 /**
  * Checkpoints of a schedule: the plan, and a simulated place where writes are slow, fail, fail although they
- * were done, or are torn when their process dies. What a manifest lists is checked when it is written: every
- * file is there and whole, rows and de-duplication state are those of one position, and the samples are such
- * that a restored job trains each of them once.
+ * were done, or are torn when their process dies. A manifest is checked when it is written: every file that
+ * it lists is there and whole, rows and de-duplication state are those of one position, and the samples are
+ * such that a restored job trains each of them once.
  */
 import type { FetchEffect, StoreEffect } from '../core/shared/outbox.js';
 import { checkpointFolder, checkpointOfSegment, type SegmentRef } from '../protocol/checkpoints.js';
 import type { DedupEntry, Message } from '../protocol/messages.js';
 import type { NodeActor } from './actors.js';
-import type { Cluster } from './cluster.js';
-import { type Content, RememberingShard } from './engine.js';
-import type { CheckpointSide, Draft, PublishAnswer, PublishEffect, SavedContent } from './saved.js';
+import type { SimulatedCluster } from './cluster.js';
+import { type EngineContent, RememberingShard } from './engine.js';
+import type { CheckpointSide, Draft, SavedContent, SimulatedAnswer, SimulatedPublish } from './saved.js';
 import { Violation } from './violation.js';
 
 const PLAN = 'checkpoint';
@@ -23,17 +23,17 @@ interface SegmentTable {
 }
 
 /** A file of the place. */
-interface Segment {
+interface StoredSegment {
   tables: Map<string, SegmentTable>;
   sessions: DedupEntry[] | undefined;
   position: number;
   bytes: number;
   sha256: string;
-  /** Its writer died before it was whole. */
+  /** The writer died before the file was whole. */
   torn: boolean;
 }
 
-type FailedCode = (PublishAnswer & { kind: 'publishFailed' })['code'];
+type FailedCode = (SimulatedAnswer & { kind: 'publishFailed' })['code'];
 
 interface Pending {
   at: number;
@@ -41,20 +41,22 @@ interface Pending {
 }
 
 export class Saves implements CheckpointSide {
-  private readonly files = new Map<string, Segment>();
+  private readonly files = new Map<string, StoredSegment>();
   private readonly manifests = new Map<number, Draft>();
-  /** First part of the names of a snapshot's files -> what the shard held when it began. */
-  private readonly taken = new Map<string, Content>();
+  /** First part of the names of a snapshot's files -> content of the shard when the snapshot began. */
+  private readonly taken = new Map<string, EngineContent>();
+  /** Work of the place that is under way. */
   private pending: Pending[] = [];
-  /** Since everything healed. */
+  /** Checkpoints that were made since everything healed. */
   private doneAtRest = 0;
+  /** When the plan was last set or dropped. */
   private askedAt = 0;
-  /** Attempts that a client did not know of which the scheduler had not heard of for long. */
+  /** Attempts in which a client pushed on, because it was away from the scheduler for long. */
   private readonly unheld = new Set<number>();
-  /** Checkpoints that were seen to be of one instant. */
+  /** Checkpoints that were found to be of one instant. */
   private readonly instants = new Set<Draft>();
 
-  constructor(private readonly cluster: Cluster) {}
+  constructor(private readonly cluster: SimulatedCluster) {}
 
   private get wanted(): boolean {
     return this.cluster.config.saveEvery > 0;
@@ -64,12 +66,12 @@ export class Saves implements CheckpointSide {
     return this.cluster.control.disk.saving?.plans.has(PLAN) ?? false;
   }
 
-  /** Nothing is under way, and a checkpoint was made when nothing stood in its way. */
+  /** True if a checkpoint was made after the last fault, and the plan is dropped. */
   get finished(): boolean {
     return !this.wanted || (this.doneAtRest > 0 && !this.planned);
   }
 
-  /** Once per step. */
+  /** Called once per step. */
   step(): void {
     const { cluster } = this;
     if (this.pending.some(({ at }) => at <= cluster.now)) {
@@ -152,19 +154,19 @@ export class Saves implements CheckpointSide {
     });
   }
 
-  /** One of the checkpoints that are kept, with its content; undefined: there is none. */
+  /** Picks a kept checkpoint for a restore of the whole job; undefined: there is none. */
   pick(): { url: string; draft: Draft; contents: Map<string, SavedContent>; reshaped: boolean } | undefined {
     const all = [...this.manifests.values()];
     if (all.length === 0) return undefined;
     const draft = this.cluster.random.pick(all);
-    // What is under way at the place does not arrive any more.
+    // Work that is under way at the place does not end any more.
     this.pending = [];
     this.doneAtRest = 0;
     const reshaped = this.cluster.config.reshape && this.instants.has(draft);
     return { url: URL, draft, contents: this.contentsOf(draft), reshaped };
   }
 
-  /** A checkpoint for what a running job has lost. */
+  /** Picks a kept checkpoint for the lost shards of a running job; undefined: there is none. */
   kept(): { url: string; draft: Draft; contents: Map<string, SavedContent> } | undefined {
     const all = [...this.manifests.values()];
     if (all.length === 0) return undefined;
@@ -181,7 +183,7 @@ export class Saves implements CheckpointSide {
     );
   }
 
-  private put(name: string, segment: Segment): void {
+  private put(name: string, segment: StoredSegment): void {
     const known = this.files.get(name);
     if (known && !known.torn && known.sha256 !== segment.sha256)
       throw new Violation(`${name} was written twice, with another content`);
@@ -190,7 +192,7 @@ export class Saves implements CheckpointSide {
 
   // ---- manifests
 
-  publish(effect: PublishEffect, answer: (input: PublishAnswer) => void): void {
+  publish(effect: SimulatedPublish, answer: (input: SimulatedAnswer) => void): void {
     const { cluster } = this;
     const { token, draft, keep } = effect;
     const fails = cluster.stormy && cluster.random.chance(0.1);
@@ -206,7 +208,7 @@ export class Saves implements CheckpointSide {
       if (this.manifests.has(draft.number)) return failed('CHECKPOINT_TAKEN', this.newest);
       if (fails && cluster.random.chance(0.5)) return failed('PLACE_FAILED');
       // The scheduler may be gone by now. The manifest is written all the same, unless a newer one is there:
-      // files that only this one needs were removed then.
+      // then the files that only this one needs were removed.
       if (this.newest > draft.number) return failed('BAD_CHECKPOINT');
       this.check(draft, token);
       this.manifests.set(draft.number, draft);
@@ -232,7 +234,7 @@ export class Saves implements CheckpointSide {
       if (!listed.has(name) && checkpointOfSegment(name)! <= newest[0]!) this.files.delete(name);
   }
 
-  /** A client that is away from the scheduler for long is not held, and pushes. */
+  /** Notes an attempt in which a client was not held, because it was away from the scheduler for long. */
   resumed(attempt: number): void {
     const { clients } = this.cluster;
     if (clients.some(({ id, hold }) => id !== undefined && !(hold?.id === attempt && hold.told)))
@@ -279,12 +281,12 @@ export class Saves implements CheckpointSide {
   }
 }
 
-/** Of the name of a file: all files of one snapshot have it in common. */
+/** The part of a file's name that all files of one snapshot have in common. */
 function snapshotOf(name: string): string {
   return name.slice(0, name.lastIndexOf('-'));
 }
 
-function segmentOf({ tables, sessions, position }: StoreEffect): Segment {
+function segmentOf({ tables, sessions, position }: StoreEffect): StoredSegment {
   const rows = new Map<string, SegmentTable>();
   let bytes = 0;
   let hash = 0x811c9dc5;
@@ -316,8 +318,8 @@ function wordsOf(row: Float32Array): Uint32Array {
   return new Uint32Array(row.buffer, row.byteOffset, row.length);
 }
 
-/** Every row of the one is in the other, bit for bit. */
-function compare(what: string, { tables }: SavedContent, taken: Content): void {
+/** Checks that the saved content has every row of the taken one, bit for bit, and no other row. */
+function compare(what: string, { tables }: SavedContent, taken: EngineContent): void {
   for (const [table, rows] of taken) {
     const saved = tables.get(table) ?? new Map<bigint, Float32Array>();
     if (saved.size !== rows.size)

@@ -1,13 +1,13 @@
 /**
- * Clients that read the keys of a shard page by page, while everything else goes on. A client's own row is
+ * Scans: clients read the keys of a shard page by page, beside all other traffic. A client's own row is
  * durable from its first acknowledged push on, so a scan that begins later must give its key, once.
  */
 import { locate, shardCount } from '../protocol/map.js';
 import type { MessageOf } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
-import type { Cluster } from './cluster.js';
+import type { SimulatedCluster } from './cluster.js';
 import { type Oracle, shardOf } from './oracle.js';
-import type { Sections, Store } from './sections.js';
+import type { SimulatedSections, Store } from './sections.js';
 import type { AnswerEffect } from './sides.js';
 import { Violation } from './violation.js';
 
@@ -15,23 +15,23 @@ interface Scan {
   process: number;
   ticket: number;
   message: MessageOf<'keys'>;
-  /** The key that it must give; undefined: nothing is known to be there. */
+  /** The key that the scan must give; undefined: no key is known to be durable. */
   wanted: bigint | undefined;
   found: boolean;
 }
 
 export class Scans {
-  /** Of each client at most one. */
+  /** Client -> its only scan. */
   private readonly running = new Map<ClientActor, Scan>();
 
   constructor(
-    private readonly cluster: Cluster,
-    private readonly sections: Sections,
+    private readonly cluster: SimulatedCluster,
+    private readonly sections: SimulatedSections,
     private readonly oracle: Oracle,
     private readonly newTicket: () => number,
   ) {}
 
-  /** A client whose number among all is `owner` begins to read a shard, unless it is reading one. */
+  /** Begins a scan of a shard for client number `owner`, unless one is running. */
   begin(index: number, actor: ClientActor, owner: number, stores: readonly Store[]): void {
     if (this.running.get(actor)?.process === actor.process) return;
     const { random } = this.cluster;
@@ -61,13 +61,13 @@ export class Scans {
     this.cluster.runClient(index, actor.core.step({ kind: 'query', ticket, query }));
   }
 
-  /** The shard is loaded again: its slots are others now. */
+  /** Forgets the scans of a shard that is loaded again: its slots are others now. */
   forget(g: number, m: number): void {
     for (const [actor, { message }] of this.running)
       if (message.g === g && message.m === m) this.running.delete(actor);
   }
 
-  /** True if it is the answer to a scan. */
+  /** True if this was the answer to a scan. */
   answered(index: number, actor: ClientActor, effect: AnswerEffect & { kind: 'answer' }): boolean {
     const scan = this.running.get(actor);
     if (scan?.ticket !== effect.ticket || scan.process !== actor.process) return false;

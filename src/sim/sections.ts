@@ -1,16 +1,17 @@
 /**
- * REQUEST sections of a schedule: one push writes to every table of its pool, one pull reads from all of
- * them, so that a push that was applied in part shows.
+ * REQUEST sections of a schedule: one push writes to every table of its pool, and one pull reads from all of
+ * them, so that a push which was applied in part shows.
  */
-import { auditKeys } from '../client/audit.js';
-import type { NativeAddon, SectionPart } from '../native.js';
+
+import type { NativeAddon, SectionPart } from '../engine/native.js';
+import { auditKeys } from '../library/client/audit.js';
 import { type ClusterMap, type Pool, type TableSpec, tableByName } from '../protocol/map.js';
 import { gradient } from './learners.js';
 import { bit, type SimTable } from './tables.js';
 
 const ONE = Uint32Array.of(0);
 const TWO = Uint32Array.of(0, 1);
-/** Names of keys that nobody else has, below those of the clients themselves. */
+/** First numbers of the writers that are no clients, which have the numbers below. */
 const SHARED = 1_000_000;
 export const RANGES = 2_000_000;
 const PROCESSES = 3_000_000;
@@ -22,12 +23,12 @@ export interface Store {
 }
 
 /** `owner` names a writer's row in tables that add, `process` the row that takes its gradients in order. */
-export interface Writer {
+export interface SectionWriter {
   owner: number;
   process: number;
 }
 
-export class Sections {
+export class SimulatedSections {
   private readonly mainRows = new Map<number, Float32Array>();
 
   constructor(
@@ -52,7 +53,7 @@ export class Sections {
     return auditKeys(this.native, pool, owner)[shard]!;
   }
 
-  private key(table: SimTable, pool: Pool, shard: number, { owner, process }: Writer): bigint {
+  private key(table: SimTable, pool: Pool, shard: number, { owner, process }: SectionWriter): bigint {
     return auditKeys(this.native, pool, table.learner ? PROCESSES + process : owner)[shard]!;
   }
 
@@ -60,7 +61,7 @@ export class Sections {
   push(
     { pool, tables }: Store,
     shard: number,
-    writer: Writer,
+    writer: SectionWriter,
     push: { number: number; shared: bigint; amount: number },
   ): Uint8Array {
     const parts = tables.map((table, index): SectionPart => {
@@ -94,7 +95,7 @@ export class Sections {
   }
 
   /** The writer's rows of all tables, without optimizer state. */
-  pull({ pool, tables }: Store, shard: number, writer: Writer): Uint8Array {
+  pull({ pool, tables }: Store, shard: number, writer: SectionWriter): Uint8Array {
     const parts = tables.map((table) => {
       const keys = BigUint64Array.of(this.key(table, pool, shard, writer));
       return { table: table.id, width: table.dim, keys, order: ONE, start: 0, end: 1 };
@@ -103,7 +104,7 @@ export class Sections {
   }
 
   /** Whole rows, with optimizer state: of the first writer in tables that add, of every writer elsewhere. */
-  wholeRows({ pool, tables }: Store, shard: number, writers: readonly Writer[]): Uint8Array {
+  wholeRows({ pool, tables }: Store, shard: number, writers: readonly SectionWriter[]): Uint8Array {
     const parts = tables.map((table) => {
       const keys = BigUint64Array.from(table.learner ? writers : writers.slice(0, 1), (writer) =>
         this.key(table, pool, shard, writer),

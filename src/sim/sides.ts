@@ -1,23 +1,23 @@
-/** What a simulated cluster asks of those who use it, and of replicas. */
+/** The traffic and the replicas of a schedule, as the cluster needs them. */
 import type { ClientEffect } from '../core/client/client.js';
-import type { Busy } from '../core/client/requests.js';
+import type { Busy } from '../core/client/state.js';
 import type { ReplicaInput } from '../core/replica/replica.js';
 import type { SendEffect } from '../core/shared/outbox.js';
 import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
 import type { Draft, SavedContent } from './saved.js';
 
-/** What the cluster asks of whoever makes requests and reads the answers (traffic.ts). */
+/** The source of requests and reader of answers (traffic.ts). */
 export interface Workload {
   /** A turn of a client. */
   request(index: number, actor: ClientActor): void;
-  /** What its connections are said to carry. */
+  /** The connections of the client that are called slow. */
   busy(index: number, actor: ClientActor): Busy;
   answered(index: number, actor: ClientActor, effect: AnswerEffect): void;
   noteAcknowledged(index: number, actor: ClientActor): void;
-  /** A manifest is about to be written. `contents`: of its shards, by "group/member". */
+  /** Checks a manifest before it is written. `contents`: "group/member" -> content of the shard. */
   checkSaved(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void;
-  /** The same, of a cut of one instant. */
+  /** Checks the manifest of a cut of one instant. */
   checkInstant(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void;
   /** True if the message is not one for the client machine. */
   received(index: number, actor: ClientActor, message: Message): boolean;
@@ -27,14 +27,14 @@ export interface Workload {
 
 export type AnswerEffect = ClientEffect & { kind: 'rows' | 'answer' | 'done' };
 
-/** What the cluster asks of replicas (replicas.ts), which are clients, too. */
+/** The replicas (replicas.ts), which are clients, too. */
 export interface ReplicaSide {
-  /** Nothing where no replica is. */
+  /** Steps the replica of an actor; an actor without one has no effects. */
   step(index: number, input: ReplicaInput): SendEffect[];
   restart(index: number): void;
-  /** Every process of the job was killed, and another job goes on. */
+  /** Replaces all replicas: every process was killed, and another job is restored. */
   restartAll(): void;
-  /** All have all, as it is now. */
+  /** True if every replica has the present state of all its shards. */
   readonly finished: boolean;
   describe(): string[];
   close(): void;

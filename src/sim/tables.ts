@@ -1,18 +1,18 @@
 /**
- * The tables of a schedule and what their rows must hold. Each pool has a main table, whose rows are bit
- * masks of the pushes that were applied, and further ones that the same pushes write to: other widths, and
- * other optimizers (learners.ts).
+ * The tables of a schedule. Each pool has a main table, whose rows are bit masks of the pushes that were
+ * applied, and further tables that the same pushes write to, with other widths and other optimizers
+ * (learners.ts).
  */
-import type { OptimizerSpec } from '../native.js';
+import type { OptimizerSpec } from '../engine/native.js';
 import type { TableSpec } from '../protocol/map.js';
 import { INITIAL, LEARNERS, type Learner, type LearnerName } from './learners.js';
 
-/** 512 floats are 2 KiB a row, two rows a block: many blocks with few rows. */
+/** Rows of 512 floats have 2 KiB, so a block has two rows: many blocks with few rows. */
 const MAIN_DIM = 512;
 const MIRRORED_DIM = 64;
 
 export interface SimTable extends Omit<TableSpec, 'id'> {
-  /** Otherwise SGD with lr -1 on zeros: the row is the sum of its gradients. */
+  /** The optimizer; undefined: SGD with lr -1 on zeros, so the row is the sum of its gradients. */
   learner: Learner | undefined;
 }
 
@@ -37,12 +37,12 @@ export function tablesOfPool(pool: string, extra: string): SimTable[] {
   return [main, ...more.map((name) => table(pool, name, Number(name.slice(1)), learnerOf(name)))];
 }
 
-/** As in a message, which has no other fields. */
+/** The specification as a message has it, without other fields. */
 export function specOf({ learner: _, ...spec }: SimTable): Omit<TableSpec, 'id'> {
   return spec;
 }
 
-/** What push number `number` adds to a row of the main table, and to all tables that add. */
+/** The gradient of push number `number` in the main table, and in all tables that add. */
 export function bit(number: number): number {
   return 2 ** number;
 }

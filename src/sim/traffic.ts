@@ -1,34 +1,37 @@
 /**
- * What the clients do: pushes and pulls of rows whose right content the oracle knows, and the checks at rest.
+ * The traffic of clients: pushes and pulls of rows whose right content the oracle knows, and the checks at
+ * rest.
  */
 import { listSections, PsClientCore } from '../core/client/client.js';
-import { type Busy, IDLE } from '../core/client/requests.js';
+import { type Busy, IDLE } from '../core/client/state.js';
 import { type ClusterMap, locate, SCHEDULER, shardCount } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
-import type { Cluster } from './cluster.js';
+import type { SimulatedCluster } from './cluster.js';
+import { silentClients } from './config.js';
 import { Oracle, type SavedShardRows, shardOf } from './oracle.js';
 import { Random } from './random.js';
 import type { Draft, SavedContent } from './saved.js';
 import { Scans } from './scans.js';
-import { RANGES, Sections, type Store } from './sections.js';
+import { RANGES, SimulatedSections, type Store } from './sections.js';
 import type { AnswerEffect, Workload } from './sides.js';
 import { type SimTable, tablesOfPool } from './tables.js';
 import { Violation } from './violation.js';
-import { Workers } from './workers.js';
+import { SimulatedWorkers } from './workers.js';
 
 const SHARED_KEYS = 6;
 
-type Process = Omit<ClientActor, 'left'>;
+type SimulatedProcess = Omit<ClientActor, 'left'>;
 
 export class Traffic implements Workload {
   readonly tables: readonly SimTable[];
-  private readonly sections: Sections;
+  private readonly sections: SimulatedSections;
   private readonly oracle: Oracle;
-  private readonly workers: Workers;
+  private readonly workers: SimulatedWorkers;
   private readonly scans: Scans;
-  /** client process and shard -> the section that asks for its rows there */
+  /** Client process and shard -> the section that asks for its rows there. */
   private readonly pullSections = new Map<string, Uint8Array>();
+  /** The pools with their tables; undefined before all tables are in the durable map. */
   private stores: Store[] | undefined;
   private nextTicket = 1;
   /** Parities that have been asked twice: some of their blocks seemed to be without protection. */
@@ -38,22 +41,29 @@ export class Traffic implements Workload {
   private readonly sessions = new Map<number, number>();
 
   constructor(
-    private readonly cluster: Cluster,
+    private readonly cluster: SimulatedCluster,
     private readonly moved: () => void,
   ) {
     const { config, clients, native } = cluster;
     this.tables = tablesOfPool('embedding', config.extra);
     if (config.mirrored > 0)
       this.tables = [...this.tables, ...tablesOfPool('mirrored', config.mirroredExtra)];
-    this.sections = new Sections(native, this.tables);
+    this.sections = new SimulatedSections(native, this.tables);
     this.oracle = new Oracle(this.sections);
-    this.workers = new Workers(cluster, this.sections, this.oracle, this.sessions, () => this.nextTicket++);
+    this.workers = new SimulatedWorkers(
+      cluster,
+      this.sections,
+      this.oracle,
+      this.sessions,
+      () => this.nextTicket++,
+    );
     this.scans = new Scans(cluster, this.sections, this.oracle, () => this.nextTicket++);
-    for (let i = 0; i < config.clients + config.workers + config.replicas; i++)
+    const count = config.clients + config.workers + config.replicas + silentClients(config);
+    for (let i = 0; i < count; i++)
       clients.push({ ...this.newProcess(), left: i < config.clients ? config.pushes : 0 });
   }
 
-  private newProcess(): Process {
+  private newProcess(): SimulatedProcess {
     const { retry } = this.cluster;
     return {
       core: new PsClientCore({
@@ -74,8 +84,8 @@ export class Traffic implements Workload {
   }
 
   /**
-   * In some schedules connections are said to be slow for a while, whether anything is on the way or not.
-   * Drawn from a seed of its own, so that nothing else of a schedule depends on it.
+   * In some schedules connections are called slow for a while, whether or not messages are on the way. They
+   * are drawn from a seed of their own, so that nothing else of a schedule depends on them.
    */
   busy(index: number, { core }: ClientActor): Busy {
     const { config, phase, now, retry } = this.cluster;
@@ -92,16 +102,19 @@ export class Traffic implements Workload {
   }
 
   private isWorker(index: number): boolean {
-    return this.clientNumber(index) >= this.cluster.config.clients && !this.isReplica(index);
+    const { clients, workers } = this.cluster.config;
+    const number = this.clientNumber(index);
+    return number >= clients && number < clients + workers;
   }
 
   private isReplica(index: number): boolean {
     const { clients, workers } = this.cluster.config;
-    return this.clientNumber(index) >= clients + workers;
+    return this.clientNumber(index) >= clients + workers && !this.cluster.slowReaders.isSilentClient(index);
   }
 
   /**
-   * Another process in the place of a client: what the old one was not told of may have been applied or not.
+   * Replaces a client by another process. Pushes that were not answered to the old one may have been applied
+   * or not.
    */
   restart(index: number, actor: ClientActor): void {
     for (const ticket of actor.pushes.keys()) this.oracle.doubt(ticket);
@@ -114,6 +127,7 @@ export class Traffic implements Workload {
     if (!this.known()) return;
     this.hold(index, actor);
     if (this.isReplica(index)) return;
+    if (this.cluster.slowReaders.isSilentClient(index)) return this.pull(index, actor);
     if (this.isWorker(index)) return this.workers.turn(index, actor, this.stores!);
     const { random } = this.cluster;
     if (!actor.hold && actor.left > 0 && actor.pushes.size < 4 && random.chance(0.7)) this.push(index, actor);
@@ -122,7 +136,7 @@ export class Traffic implements Workload {
       this.scans.begin(index, actor, this.clientNumber(index), this.stores!);
   }
 
-  /** It says that it holds its pushes back when none is under way. */
+  /** Tells the scheduler that the client holds its pushes back, when none is under way. */
   private hold(index: number, actor: ClientActor): void {
     const { hold, core } = actor;
     if (hold && hold.until < this.cluster.now) actor.hold = undefined;
@@ -144,7 +158,7 @@ export class Traffic implements Workload {
     return this.isWorker(index) && this.workers.received(index, actor, message);
   }
 
-  /** All tables are in the durable map, so that they have their numbers. */
+  /** True if all tables are in the durable map, so that they have their ids. */
   known(): boolean {
     this.stores ??= this.sections.stores(this.cluster.control.disk.map);
     return this.stores !== undefined;
@@ -245,7 +259,7 @@ export class Traffic implements Workload {
     this.oracle.checkPulled(pull.store, writer, pull.shard, rows, pull.acknowledged);
   }
 
-  /** Every process is gone, and the job goes on from this checkpoint. */
+  /** The job is restored from this checkpoint, with other processes. */
   rewind(draft: Draft, contents: ReadonlyMap<string, SavedContent>, reshaped: boolean): void {
     const shards = this.shardsOf(draft, contents);
     const masks = new Map(shards.map(({ g, m, maskOf }) => [shardOf(g, m), maskOf] as const));
@@ -276,14 +290,16 @@ export class Traffic implements Workload {
     }
   }
 
-  /** In every shard of a checkpoint the de-duplication state has exactly the pushes that are in the rows. */
+  /**
+   * Checks that de-duplication state and rows of each shard have the same pushes, and the samples fit them.
+   */
   checkSaved(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void {
     const shards = this.shardsOf(draft, contents);
     for (const shard of shards) this.oracle.checkSessions(shard, this.sessions);
     if (draft.samples && !this.cluster.overwhelmed) this.workers.checkSaved(draft.samples, shards);
   }
 
-  /** Of a cut of one instant: every push is in all of its shards or in none, and ranges say what is there. */
+  /** Checks a cut of one instant: every push is in all of its shards or in none, and ranges fit the rows. */
   checkInstant(draft: Draft, contents: ReadonlyMap<string, SavedContent>): void {
     const shards = this.shardsOf(draft, contents);
     this.oracle.checkInstant(shards);
@@ -303,12 +319,14 @@ export class Traffic implements Workload {
 
   // ---- at rest
 
-  /** Every client has one more push to make. */
+  /** Gives every client one more push to make. */
   more(): void {
     for (const actor of this.cluster.clients.slice(0, this.cluster.config.clients)) actor.left++;
   }
 
-  /** Every client has pushed all it wanted to, and knows that it is durable; every range has its end. */
+  /**
+   * True if every client has made all its pushes and knows that they are durable, and every range has ended.
+   */
   get finished(): boolean {
     const { clients } = this.cluster;
     return (
@@ -316,14 +334,18 @@ export class Traffic implements Workload {
     );
   }
 
+  /** True if all checks are answered, and every pull of a client that reads. */
   get checked(): boolean {
-    return this.cluster.clients.every((actor) => actor.checks.size === 0);
+    const { clients, config, nodes, slowReaders } = this.cluster;
+    const isServed = ({ pulls }: ClientActor, i: number) =>
+      config.answers === 0 || pulls.size === 0 || slowReaders.isSilentClient(1 + nodes.length + i);
+    return clients.every((actor, i) => actor.checks.size === 0 && isServed(actor, i));
   }
 
   /**
-   * Every shard holds what was pushed exactly once, every parity equation holds on every block. `lost`:
-   * shards ("group/member") that are beyond repair. The others hold what they should; the equations of their
-   * groups are not to be had.
+   * Checks that every shard has each push exactly once, and that every parity equation holds on every block.
+   * `lost`: shards ("group/member") that are beyond repair. The other shards are checked, too, but not the
+   * equations of their groups.
    */
   check(map: ClusterMap, lost: ReadonlySet<string>): void {
     const { cluster } = this;
@@ -367,7 +389,7 @@ export class Traffic implements Workload {
     actor.checks.delete(ticket);
     if (message.t !== 'checked') throw new Violation(`${what}: no answer`);
     if (message.unknown) {
-      // The map moved on between the question and its arrival: look again when it is quiet.
+      // The map changed between the question and its arrival: check again when it is quiet.
       this.moved();
       return;
     }
@@ -385,13 +407,13 @@ export class Traffic implements Workload {
     const clients = this.cluster.clients.map(
       (actor, i) =>
         `client ${i}: ${actor.left} to push, ${actor.core.unacknowledged} unacknowledged, ` +
-        `${actor.checks.size} checks`,
+        `${actor.checks.size} checks, ${actor.pulls.size} pulls`,
     );
     return [...clients, ...this.workers.describe()];
   }
 }
 
-/** The client's own map has the tables: it may push and pull. */
+/** True if the client's own map has the tables, so that it may push and pull. */
 function knows({ core }: ClientActor, tables: readonly SimTable[]): boolean {
   return core.map.groups.length > 0 && core.map.tables.length >= tables.length;
 }

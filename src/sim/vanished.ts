@@ -1,15 +1,17 @@
 /**
- * Who may be declared vanished (rule 33): nobody whom the scheduler hears, or most of those that have a group
- * in common with it. Others have no link to it. Those that the scheduler does not hear cannot tell it.
+ * The check of rule 33: a node is declared vanished only when its machine acknowledges nothing to the
+ * scheduler, nor to any of the nodes that were asked and have a link to it. Here the scheduler must not hear
+ * the node, nor most of the nodes that have a group in common with it. Other nodes have no link to it, and
+ * nodes that the scheduler does not hear cannot answer.
  */
 import type { PeerId } from '../protocol/map.js';
-import type { Cluster } from './cluster.js';
+import type { SimulatedCluster } from './cluster.js';
 import { Violation } from './violation.js';
 
-/** A node is gone that has acknowledged nothing for so many times of repeating a message. */
+/** Time without an acknowledgement after which a node has vanished, in retry times. */
 export const VANISHED_RETRIES = 4;
 
-export function checkVanished(cluster: Cluster, node: PeerId): void {
+export function checkVanished(cluster: SimulatedCluster, node: PeerId): void {
   const { network, now, retry, actorOf, links } = cluster;
   const actor = actorOf.get(node)!;
   const recently = retry * VANISHED_RETRIES;

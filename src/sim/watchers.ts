@@ -1,12 +1,12 @@
 /**
- * Somebody looks at the job: nodes are asked for their counters, and workers report. A question changes
- * nothing, counters only grow, and what is answered is a valid message. It draws from randomness of its own,
- * and answers and reports take no part in the traffic, so the schedules are the same with and without it.
+ * Watchers observe the job: nodes are asked for their counters, and workers report. A question changes
+ * nothing, counters only grow, and the answer is a valid message. Watchers draw from randomness of their own,
+ * and answers and reports take no part in the traffic, so the schedules are the same with and without them.
  */
 import type { PsNode } from '../core/node/node.js';
 import type { PeerId } from '../protocol/map.js';
 import type { NodeTelemetry, OpTelemetry, WorkerReport } from '../protocol/telemetry.js';
-import type { Cluster } from './cluster.js';
+import type { SimulatedCluster } from './cluster.js';
 import type { Control } from './control.js';
 import { Random } from './random.js';
 import { Violation } from './violation.js';
@@ -16,12 +16,12 @@ const RATE = 0.004;
 
 export class Watchers {
   private readonly random: Random;
-  /** What each process has told. */
+  /** Process -> name and value of the counters in its newest answer. */
   private readonly counted = new WeakMap<PsNode, Map<string, number>>();
   private readonly reported = new Map<PeerId, number>();
 
   constructor(
-    private readonly cluster: Cluster,
+    private readonly cluster: SimulatedCluster,
     private readonly control: Control,
     seed: number,
   ) {
@@ -63,7 +63,7 @@ export class Watchers {
         throw new Violation(`${counter} of ${name} was ${before?.get(counter)}, and is ${value}`);
   }
 
-  /** A worker's counters grow, and those of its run with them, also when it is gone. */
+  /** Reports as a worker: the samples of its run grow with those of the report, also when it is gone. */
   private report(from: PeerId): void {
     const { scheduler } = this.control;
     if (!scheduler) return;

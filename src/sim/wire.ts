@@ -2,15 +2,15 @@
  * Messages as they travel: a frame of the real codec, decoded and validated at its delivery. So a field that
  * the codec or the validators do not let through is missing in a schedule, too.
  */
-import { KintsugiError } from '../errors.js';
+import { KintsugiError } from '../common/errors.js';
 import { decodeFrame, encodeFrame } from '../protocol/frame.js';
 import type { Message } from '../protocol/messages.js';
 import { toMessage } from '../protocol/validate.js';
 import { Violation } from './violation.js';
 
-/** What a reader sees that kept a part beyond its call. */
+/** Byte that a reader sees that kept a part beyond its call. */
 const GARBAGE = 0xa5;
-/** Sections start at such multiples; that any other start is right, too, is the engine's own test. */
+/** Sections start at multiples of this. The engine's own tests try other starts. */
 const ALIGNMENT = 8;
 const CHUNK_BYTES = 1 << 16;
 
@@ -23,11 +23,13 @@ export interface Arrived {
 /** Memory for frames; it is used again when all of them have been read. */
 interface Chunk {
   bytes: Uint8Array;
+  /** Bytes from the start that frames take. */
   used: number;
+  /** Frames that were not read yet. */
   unread: number;
 }
 
-/** What travels. One map goes to many, and again to whoever is behind: its frame is made and read once. */
+/** A message on its way. One map goes to many peers, some of them later: its frame is made and read once. */
 export interface Letter {
   readonly frame: Uint8Array;
   readonly chunk: Chunk | undefined;
@@ -37,18 +39,21 @@ export interface Letter {
 export class Wire {
   private readonly options = { allocate: (bytes: number) => this.allocate(bytes) };
   private readonly pooled = { allocate: (bytes: number) => this.carve(bytes) };
-  /** For frames without parts, which nobody spoils: a new one is begun when it is full. */
+  /** Memory of frames without parts, which nobody spoils: a new one is begun when it is full. */
   private pool = new Uint8Array(CHUNK_BYTES);
   private poolUsed = 0;
-  /** What was encoded last, without parts: a broadcast goes to many. */
+  /** The message without parts that was encoded last: a broadcast goes to many. */
   private lastSaid: Message | undefined;
+  /** Letter of `lastSaid`. */
   private lastLetter: Letter | undefined;
+  /** Chunk of the next frame with parts. */
   private chunk: Chunk | undefined;
+  /** Chunks without unread frames. */
   private readonly free: Chunk[] = [];
-  /** Of maps and changes of maps, which are replaced, never changed. */
+  /** Letters of maps and changes of maps, which are replaced, never changed. */
   private readonly maps = new WeakMap<object, Letter>();
 
-  /** The parts are copied. */
+  /** Encodes a message. Its parts are copied. */
   encode(message: Message, parts: readonly Uint8Array[]): Letter {
     if (parts.length > 0) {
       const frame = encodeFrame(message, parts, this.options);
@@ -78,13 +83,13 @@ export class Wire {
     return new Uint8Array(this.pool.buffer, start, bytes);
   }
 
-  /** The same message once more, with parts of its own: `done` spoils them. */
+  /** The letter once more, with parts of its own, because `done` spoils them. */
   copy(letter: Letter, parts: readonly Uint8Array[]): Letter {
     if (parts.length === 0) return letter;
     return { frame: letter.frame.slice(), chunk: undefined, arrived: undefined };
   }
 
-  /** @throws Violation: whoever sent it is honest */
+  /** @throws Violation when the message is refused, because its sender is honest */
   decode(letter: Letter): Arrived {
     letter.arrived ??= this.read(letter.frame);
     return letter.arrived;
@@ -100,12 +105,12 @@ export class Wire {
     }
   }
 
-  /** There and back, for what is said without a network between. */
+  /** Encodes and decodes a message that does not go over the network. */
   passed(message: Message): Message {
     return this.decode(this.encode(message, [])).message;
   }
 
-  /** Nobody may look at its parts any more: what a machine kept without copying turns to garbage. */
+  /** Ends the use of a letter's parts: bytes that a machine kept without copying turn to garbage. */
   done({ arrived, chunk }: Letter): void {
     for (const part of arrived!.parts) part.fill(GARBAGE);
     if (chunk && --chunk.unread === 0 && chunk !== this.chunk) this.recycle(chunk);

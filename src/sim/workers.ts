@@ -1,7 +1,7 @@
 /**
  * Workers that train a data set: each leases a range, pushes its batches under the session of the range,
- * reports and hands it back, and may die at any step. What a batch pushes depends on its range alone, so
- * whoever does it again pushes the same; the oracle takes a range for a writer of its own.
+ * reports and hands it back, and may die at any step. The pushes of a batch depend on its range alone, so
+ * another worker makes the same pushes; to the oracle a range is a writer of its own.
  */
 import { listSections } from '../core/client/client.js';
 import type { DurableState } from '../core/scheduler/scheduler.js';
@@ -11,10 +11,10 @@ import { locate, SCHEDULER, shardCount } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { type DatasetSpec, type SampleRange, UNBOUNDED } from '../protocol/samples.js';
 import type { ClientActor } from './actors.js';
-import type { Cluster } from './cluster.js';
+import type { SimulatedCluster } from './cluster.js';
 import { type Oracle, type SavedShardRows, shardOf } from './oracle.js';
 import { checkExact, checkRanges, differences, type PushMasks } from './saved-ranges.js';
-import { RANGES, type Sections, type Store } from './sections.js';
+import { RANGES, type SimulatedSections, type Store } from './sections.js';
 import type { AnswerEffect } from './sides.js';
 import { Violation } from './violation.js';
 
@@ -25,50 +25,52 @@ const RANGE_BYTES = 40;
 const BATCH = 10;
 /** Batches of one worker that are under way at once. */
 const WINDOW = 2;
-/** Processes of clients have smaller numbers. */
+/** Number of the process that stands for range 0. Processes of clients have smaller numbers. */
 const FIRST_PROCESS = 100_000;
 
 /** One shard's part of a batch. */
-interface Item {
+interface BatchItem {
   g: number;
   m: number;
   section: Uint8Array;
 }
 
-/** A range and all that is ever pushed for it. */
-interface Range {
+/** A range with all its pushes. */
+interface SimulatedRange {
   writer: number;
-  /** Of all its pushes, for the oracle's doubts. */
+  /** Ticket of all its pushes, for the oracle's doubts. */
   ticket: number;
   range: SampleRange;
-  batches: Item[][];
+  batches: BatchItem[][];
 }
 
-interface Lease extends Range {
+interface HeldLease extends SimulatedRange {
   id: number;
   session: PeerId;
-  /** Batches that are durable, from the first one; and those behind them. */
+  /** Batches that are durable, from the first one on. */
   done: number;
+  /** Batches from `done` on that have ended. */
   settled: Set<number>;
   /** The next batch to begin. */
   next: number;
   failure: { batch: number; code: 'UNRECOVERABLE' | 'TIMEOUT'; message: string } | undefined;
 }
 
-type Question = MessageOf<'openDataset'> | MessageOf<'acquire'> | MessageOf<'release'> | MessageOf<'advance'>;
+type WorkerQuestion = MessageOf<'openDataset' | 'acquire' | 'release' | 'advance'>;
 
 interface Worker {
-  /** It waits for an answer to this. */
-  asked: Question | undefined;
+  /** The question that the worker waits for; undefined: none. */
+  asked: WorkerQuestion | undefined;
   askedAt: number;
   nextId: number;
   opened: boolean;
   /** No range is left. */
   over: boolean;
-  lease: Lease | undefined;
-  tickets: Map<number, { lease: Lease; batch: number }>;
-  /** Batches that this process has made durable, and may begin. */
+  lease: HeldLease | undefined;
+  tickets: Map<number, { lease: HeldLease; batch: number }>;
+  /** Batches that this process has made durable. */
   clock: number;
+  /** The process may begin a batch while it has begun no more than this. */
   until: number;
 }
 
@@ -79,30 +81,30 @@ function newWorker(until: number): Worker {
   };
 }
 
-type DatasetState = DurableState['datasets'][number];
+type SimulatedDataset = DurableState['datasets'][number];
 
 function savedOf(samples: SavedSamples | undefined): SavedDataset | undefined {
   return samples?.datasets.find(({ name }) => name === NAME);
 }
 
-/** Batches that are durable or under way. Those of a range that was lost are neither. */
+/** Batches that are durable or under way. Batches of a range that was lost are neither. */
 function begunBy({ clock, tickets }: Worker): number {
   return clock + tickets.size;
 }
 
-export class Workers {
+export class SimulatedWorkers {
   private readonly spec: DatasetSpec;
   private readonly workers = new Map<number, Worker>();
-  private readonly ranges = new Map<number, Range>();
+  private readonly ranges = new Map<number, SimulatedRange>();
   private stores: readonly Store[] = [];
-  /** Of the checkpoint that the job was restored from. */
+  /** Differences of the checkpoint that the job was restored from. */
   private before: PushMasks = new Map();
 
   constructor(
-    private readonly cluster: Cluster,
-    private readonly sections: Sections,
+    private readonly cluster: SimulatedCluster,
+    private readonly sections: SimulatedSections,
     private readonly oracle: Oracle,
-    /** Of ranges, by the number of their process. */
+    /** Number of a process -> session; here those of ranges. */
     private readonly sessions: Map<number, PeerId>,
     private readonly newTicket: () => number,
   ) {
@@ -126,7 +128,7 @@ export class Workers {
     return worker;
   }
 
-  /** The process is another one. */
+  /** Forgets a worker whose process is another one. */
   restart(index: number): void {
     this.workers.delete(index);
   }
@@ -149,17 +151,17 @@ export class Workers {
     else this.ask(index, worker, (id) => ({ t: 'acquire', id, name: NAME, clock: worker.clock }));
   }
 
-  private ask(index: number, worker: Worker, question: (id: number) => Question): void {
+  private ask(index: number, worker: Worker, question: (id: number) => WorkerQuestion): void {
     worker.asked = question(worker.nextId++);
     this.send(index, worker, worker.asked);
   }
 
-  private send(index: number, worker: Worker, question: Question): void {
+  private send(index: number, worker: Worker, question: WorkerQuestion): void {
     worker.askedAt = this.cluster.now;
     this.cluster.transmit(index, SCHEDULER, question, []);
   }
 
-  private work(index: number, actor: ClientActor, worker: Worker, lease: Lease): void {
+  private work(index: number, actor: ClientActor, worker: Worker, lease: HeldLease): void {
     if (worker.asked) return;
     const { failure, batches } = lease;
     const underWay = lease.next - lease.done - lease.settled.size;
@@ -174,7 +176,7 @@ export class Workers {
     }
   }
 
-  private begin(index: number, actor: ClientActor, worker: Worker, lease: Lease): void {
+  private begin(index: number, actor: ClientActor, worker: Worker, lease: HeldLease): void {
     const batch = lease.next++;
     const ticket = this.newTicket();
     worker.tickets.set(ticket, { lease, batch });
@@ -189,7 +191,7 @@ export class Workers {
     this.cluster.runClient(index, effects);
   }
 
-  private report(index: number, worker: Worker, { id: lease, range, done, next }: Lease): void {
+  private report(index: number, worker: Worker, { id: lease, range, done, next }: HeldLease): void {
     const { clock } = worker;
     const progress = { name: NAME, number: range.number, lease, done, begun: next, clock };
     this.cluster.transmit(index, SCHEDULER, { t: 'rangeProgress', ...progress }, []);
@@ -198,7 +200,7 @@ export class Workers {
   private release(
     index: number,
     worker: Worker,
-    { id: lease, range, session, done, next }: Lease,
+    { id: lease, range, session, done, next }: HeldLease,
     outcome: Pick<MessageOf<'release'>, 'outcome' | 'batch' | 'code' | 'message'>,
   ): void {
     const samples = range.end - range.begin;
@@ -265,7 +267,7 @@ export class Workers {
     this.cluster.runClient(index, effects);
   }
 
-  /** What is under way for the range is given up here; somebody else may go on with it. */
+  /** Gives up the range and its pushes under way; another worker may resume it. */
   private leave(index: number, actor: ClientActor, worker: Worker): void {
     const { lease } = worker;
     if (!lease) return;
@@ -289,7 +291,7 @@ export class Workers {
     index: number,
     actor: ClientActor,
     worker: Worker,
-    lease: Lease,
+    lease: HeldLease,
     batch: number,
     error: { code: string; message: string } | undefined,
   ): void {
@@ -310,7 +312,7 @@ export class Workers {
     }
   }
 
-  private acknowledge({ batches, done, writer }: Lease): void {
+  private acknowledge({ batches, done, writer }: HeldLease): void {
     const counts = new Map<number, number>();
     for (const { g, m } of batches.slice(0, done).flat())
       counts.set(shardOf(g, m), (counts.get(shardOf(g, m)) ?? 0) + 1);
@@ -318,22 +320,27 @@ export class Workers {
       if (count > this.oracle.acknowledged(writer, shard)) this.oracle.acknowledge(writer, shard, count);
   }
 
-  // ---- what there is to do
+  // ---- ranges and their batches
 
-  /** A range as it was first given to somebody, with all that is pushed for it. */
-  private rangeAt(range: SampleRange): Range {
+  /** A range as it was first leased, with all its pushes. */
+  private rangeAt(range: SampleRange): SimulatedRange {
     const known = this.ranges.get(range.number);
     if (known) return known;
-    const cut: Range = { writer: RANGES + range.number, ticket: this.newTicket(), range, batches: [] };
+    const cut: SimulatedRange = {
+      writer: RANGES + range.number,
+      ticket: this.newTicket(),
+      range,
+      batches: [],
+    };
     for (let batch = 0; batch * BATCH < range.end - range.begin; batch++)
       cut.batches.push(this.stores.flatMap((store) => this.cutBatch(store, cut, batch)));
     this.ranges.set(range.number, cut);
     return cut;
   }
 
-  /** Which shards a batch touches and what it adds there: the same, whoever asks. */
-  private cutBatch(store: Store, { writer, ticket, range }: Range, batch: number): Item[] {
-    const items: Item[] = [];
+  /** The shards that a batch touches and its pushes there, which depend on the range alone. */
+  private cutBatch(store: Store, { writer, ticket, range }: SimulatedRange, batch: number): BatchItem[] {
+    const items: BatchItem[] = [];
     for (let shard = 0; shard < shardCount(store.pool); shard++) {
       const { group: g, member: m } = locate(store.pool, shard);
       const draw = range.number * 5 + batch * 3 + g * 7 + m * 11;
@@ -353,7 +360,7 @@ export class Workers {
     return items;
   }
 
-  /** The job goes on from a checkpoint: sessions are those that it has. */
+  /** The job is restored from a checkpoint: its open ranges keep their sessions. */
   rewind(samples: SavedSamples | undefined, shards: readonly SavedShardRows[]): void {
     this.before = differences(savedOf(samples), shards, [...this.ranges.values()]);
     for (const [process, session] of this.sessions)
@@ -371,7 +378,7 @@ export class Workers {
     checkExact(savedOf(samples), shards, [...this.ranges.values()], this.before);
   }
 
-  /** What a worker has done of its range. */
+  /** Progress of a worker's range, if it has one. */
   progress(index: number): MessageOf<'held'>['ranges'] {
     const worker = this.workers.get(index);
     if (!worker?.lease) return [];
@@ -381,7 +388,7 @@ export class Workers {
 
   // ---- at rest
 
-  private get onDisk(): DatasetState | undefined {
+  private get onDisk(): SimulatedDataset | undefined {
     return this.cluster.control.disk.datasets.find(({ name }) => name === NAME);
   }
 
@@ -394,7 +401,7 @@ export class Workers {
     return state !== undefined && state.next === this.total && state.open.size === 0;
   }
 
-  /** Every range is finished or set aside, and every worker knows it. */
+  /** True if every range is finished or set aside, and every worker knows it. */
   get finished(): boolean {
     const { workers } = this.cluster.config;
     if (workers === 0) return true;
@@ -402,7 +409,7 @@ export class Workers {
   }
 
   /**
-   * The books of the scheduler against what was trained. A range that was set aside, or is still open in a
+   * Compares the scheduler's ranges with the trained ones. A range that was set aside, or is still open in a
    * job that has lost shards, may have been applied in part.
    */
   check(whole: boolean): void {

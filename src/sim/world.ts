@@ -1,28 +1,30 @@
 /**
- * One schedule: a whole cluster in one process, stepped by one random source: the real scheduler, node and
- * client machines and the real engine on small tables, against a simulated network, clock, disk and crashes.
- * Safety is checked all the time; then everything heals and must complete.
+ * One schedule: a whole cluster in one process, stepped by one random source. The scheduler, node and client
+ * machines are real, and so is the engine, on small tables. Network, clock, disk and crashes are simulated.
+ * Safety is checked all the time; then everything heals, and the job must complete.
  */
 
 import type { Owner } from '../core/shard/owner.js';
-import type { NativeAddon } from '../native.js';
+import type { NativeAddon } from '../engine/native.js';
 import { type Group, hasMove, SCHEDULER } from '../protocol/map.js';
-import { Cluster, MAX_STEPS } from './cluster.js';
-import { drawConfig, type SimConfig, slowOf, zonesOf } from './config.js';
+import { SimulatedCluster } from './cluster.js';
+import { answersOf, busyOf, drawConfig, type SimConfig, slowOf, zonesOf } from './config.js';
 import { Control } from './control.js';
 import { Faults, goneOf } from './faults.js';
 import { Impostors } from './impostors.js';
+import { MAX_STEPS } from './limits.js';
+import { Lives } from './lives.js';
 import { Random } from './random.js';
-import { Replicas, replicasOf } from './replicas.js';
+import { replicasOf, SimulatedReplicas } from './replicas.js';
 import { Saves } from './saves.js';
 import { specOf } from './tables.js';
 import { Traffic } from './traffic.js';
 import { Violation } from './violation.js';
 import { Watchers } from './watchers.js';
 
-/** A schedule that would be over earlier goes on with more pushes. */
+/** Least steps of a schedule: one that would be over earlier gets more pushes. */
 export const MIN_STEPS = 300;
-/** Seeds of what is drawn of checkpoints. */
+/** Offset of the seeds for checkpoints. */
 const SAVES_SEEDS = 2 ** 31;
 /** Each of these draws from randomness of its own. */
 const ofSeed = (seed: number) => ({
@@ -30,29 +32,32 @@ const ofSeed = (seed: number) => ({
   ...goneOf(seed),
   ...zonesOf(seed),
   ...slowOf(seed),
+  ...answersOf(seed),
+  ...busyOf(seed),
 });
 
-export interface Outcome {
+export interface ScheduleOutcome {
   seed: number;
   result: 'complete' | 'unrecoverable' | 'violation';
   message: string;
   steps: number;
-  /** More than r members of a group lacked something at some time. */
+  /** A group lacked more than r seats at some time. */
   overwhelmed: boolean;
   stats: Record<string, number>;
   config: SimConfig;
 }
 
 export class World {
-  private readonly cluster: Cluster;
+  private readonly cluster: SimulatedCluster;
   private readonly control: Control;
   private readonly faults: Faults;
   private readonly traffic: Traffic;
   private readonly impostors: Impostors;
   private readonly watchers: Watchers;
+  private readonly lives: Lives;
   private readonly saves: Saves;
   private steps = 0;
-  /** At the last check: shards that are beyond repair. */
+  /** Shards ("group/member") that were beyond repair at the last check. */
   private lost: ReadonlySet<string> = new Set();
 
   constructor(
@@ -62,7 +67,7 @@ export class World {
     trace = false,
   ) {
     const random = new Random(seed);
-    const cluster = new Cluster(
+    const cluster = new SimulatedCluster(
       random,
       drawConfig(random, new Random(seed + SAVES_SEEDS), { ...ofSeed(seed), ...pinned }),
       native,
@@ -71,6 +76,8 @@ export class World {
     this.cluster = cluster;
     this.control = new Control(cluster);
     cluster.control = this.control;
+    this.lives = new Lives(cluster);
+    this.control.lives = this.lives;
     this.faults = new Faults(cluster, this.control, seed);
     this.impostors = new Impostors(cluster, this.control, seed);
     this.watchers = new Watchers(cluster, this.control, seed);
@@ -80,7 +87,7 @@ export class World {
     cluster.traffic = this.traffic;
     this.saves = new Saves(cluster);
     cluster.saves = this.saves;
-    cluster.replicas = new Replicas(cluster, seed);
+    cluster.replicas = new SimulatedReplicas(cluster, seed);
     this.control.start();
   }
 
@@ -88,8 +95,8 @@ export class World {
     return this.cluster.transcript;
   }
 
-  run(): Outcome {
-    let result: Outcome['result'] = 'complete';
+  run(): ScheduleOutcome {
+    let result: ScheduleOutcome['result'] = 'complete';
     let message = '';
     const { cluster } = this;
     try {
@@ -113,7 +120,7 @@ export class World {
     const { cluster, faults, control } = this;
     const { random, config } = cluster;
     this.steps++;
-    // With much in flight the clock goes slower: a machine that is busy does not make its timers faster.
+    // The clock goes slower when many messages are in flight: timers of a busy machine do not get faster.
     if (random.chance(this.pace())) cluster.now++;
     faults.heal();
     control.events();
@@ -123,6 +130,7 @@ export class World {
     if (this.steps % 32 === 0) this.reload();
     this.impostors.strike();
     this.watchers.strike();
+    this.lives.step();
     if (cluster.phase !== 'forming' && this.steps % 8 === 0) faults.restarts();
     control.disks();
     this.saves.step();
@@ -130,7 +138,7 @@ export class World {
     if (random.chance(config.tickRate * this.pace()) || !this.deliver()) cluster.tickSomebody();
   }
 
-  /** Every process dies; the job goes on from a checkpoint that is kept. */
+  /** Kills every process and restores the job from a kept checkpoint. */
   private killAll(): void {
     const { cluster, saves } = this;
     if (!cluster.stormy || cluster.config.saveEvery === 0 || !cluster.random.chance(cluster.config.killAll))
@@ -157,7 +165,7 @@ export class World {
     cluster.replicas.restartAll();
   }
 
-  /** Somebody has lost shards loaded from a checkpoint. */
+  /** Asks for the lost shards to be loaded from a checkpoint. */
   private reload(): void {
     const { cluster, control, saves } = this;
     if (!cluster.config.reload || !control.unrecoverable || cluster.phase !== 'running') return;
@@ -226,10 +234,10 @@ export class World {
     if (!this.control.sessionsSettled) return false;
     const { scheduler } = this.control;
     if (!scheduler || scheduler.map.groups.some(hasMove)) return false;
-    // Of every recovery the end was told.
+    // An event tells the end of every recovery.
     if (scheduler.recovering > 0) return false;
     const { scaling, redundancy } = scheduler.status();
-    // Whatever was asked for is done or was taken back.
+    // Every change is done or was taken back.
     return redundancy === 'full' && !scaling.changes.some((change) => change.state === 'running');
   }
 
@@ -245,7 +253,7 @@ export class World {
     return owner?.gen === entry.gen ? owner : undefined;
   }
 
-  /** Lost beyond repair, nothing is left that could change it, and what can be had is there. */
+  /** True if shards are beyond repair, nothing can change that any more, and all others are complete. */
   private givenUp(): boolean {
     const { scheduler, unrecoverable } = this.control;
     if (!unrecoverable || !this.settled()) return false;

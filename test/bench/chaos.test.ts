@@ -7,7 +7,8 @@ import type { ChaosDetails } from '../../bench/chaos/report.js';
 import { whyNoMachines } from '../../bench/common/machines.js';
 import type { Goal } from '../../bench/common/report.js';
 import { kintsugi } from '../cli/support.js';
-import { hasOpenssl } from '../transport/certificates.js';
+import { freePort } from '../free-port.js';
+import { hasOpenssl } from '../net/transport/certificates.js';
 
 let directory = '';
 beforeAll(() => {
@@ -42,7 +43,7 @@ async function smoke(...flags: string[]): Promise<Report> {
 test('random failures lose nothing, repeat nothing and leave the bits of a quiet run', async () => {
   const secret = hasOpenssl ? ['--tls', '--token'] : ['--token'];
   const report = await smoke('--seed', '1', '--ps', '4', '--code', '2+2', '--minutes', '0.1', ...secret);
-  // It begins with one more PS; whether the next ones can be done in between is the scheduler's business.
+  // The run begins with one more PS; whether more changes end in this time depends on the scheduler.
   expect(report.changes.scaleOut?.done).toBeGreaterThan(0);
 });
 
@@ -74,6 +75,15 @@ test.runIf(why === undefined)(
   },
   300_000,
 );
+
+test('an etcd that is not there is said, and ends the run', async () => {
+  const store = ['--store', `etcd://127.0.0.1:${await freePort()}/chaos`, '--schedulers', '2'];
+  const { code, said } = await kintsugi(['bench', 'chaos', '--smoke', ...store]);
+  expect([code, said.at(-1)]).toEqual([
+    2,
+    expect.stringMatching(/^kintsugi: STORE_FAILED: no scheduler reaches the store: etcd at .*ECONNREFUSED/),
+  ]);
+});
 
 test('replicas answer what owners had, and nothing older than they say', async () => {
   const report = await smoke(

@@ -6,7 +6,7 @@ import { BenchClient } from '../../bench/common/training/client.js';
 
 test('a report is found that comes in the same turn as another one', async () => {
   const nothing = { rows: 1, dim: 1, batch: 1, compute: 0 };
-  // It cannot do anything, and ends soon: its reports are made up here.
+  // The client reaches no scheduler and ends soon: its reports are made up here.
   const client = new BenchClient({ job: 'train', scheduler: '127.0.0.1:1', ...nothing });
   onTestFinished(() => client.kill());
   const { process } = client as unknown as { process: ChildProcess };

@@ -34,7 +34,7 @@ describe('a simulated job', () => {
   it('with checkpoints it costs what came after the newest whole one began, restart and restore', () => {
     // The checkpoint that begins at 40 s has all but the one second that the one at 20 s has cost.
     expect(goodput({ interval: 20 }, [ps(50)])).toBeCloseTo((39 + 100 - 60 - 2) / 100, 1);
-    // One that is not whole does not count.
+    // A checkpoint that is not whole does not count.
     expect(goodput({ interval: 20 }, [ps(41)])).toBeCloseTo((20 + 100 - 51 - 2) / 100, 1);
   });
 

@@ -1,6 +1,6 @@
 /** The book that keeps chaos within the promise: what may be lost together, and what may not. */
 import { expect, test } from 'vitest';
-import { Ledger } from '../../bench/chaos/ledger.js';
+import { PushLedger } from '../../bench/chaos/ledger.js';
 import { CAPABILITIES, type ClusterMap, EMPTY_MAP, type SinkEntry } from '../../src/protocol/map.js';
 
 function mapOf(
@@ -25,7 +25,7 @@ function mapOf(
 }
 
 test('at most r members of a group may be lost together', () => {
-  const ledger = new Ledger();
+  const ledger = new PushLedger();
   const map = mapOf(
     [1, 2, 3],
     [
@@ -48,7 +48,7 @@ test('at most r members of a group may be lost together', () => {
 
 test('a node that holds two members counts twice, a member that moved counts once', () => {
   const crowded = mapOf([1, 1, 3], [['P', 0, 4]], 1);
-  const ledger = new Ledger();
+  const ledger = new PushLedger();
   expect(ledger.allows(crowded, [1])).toBe(false);
   const before = mapOf([1, 2, 3], [['P', 0, 4]], 1);
   ledger.add(before, [1]);

@@ -9,15 +9,15 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { predictedBytes } from '../../bench/common/loopback/growth.js';
 import { addLatencies } from '../../bench/common/loopback/latency.js';
 import { type Contender, ending, latency, turn } from '../../bench/common/loopback/measure.js';
-import { DIM, loopbackOptions } from '../../bench/common/loopback/options.js';
+import { DIM, LOOPBACK_OPTIONS } from '../../bench/common/loopback/options.js';
 import { descend, evalSha, mget, mset, Redis, redisVersion } from '../../bench/common/loopback/redis.js';
 import { consecutive, gradients, keySets } from '../../bench/common/loopback/requests.js';
 import { BenchReport } from '../../bench/common/report.js';
 import { median, quantile } from '../../bench/common/statistics.js';
 import { BareTransport } from '../../dist/bench/common/loopback/bare.js';
 import { OnePs } from '../../dist/bench/common/loopback/cluster.js';
-import { describe as describeError } from '../../src/errors.js';
-import { cpuSeconds } from '../../src/local/processor-time.js';
+import { describe as describeError } from '../../src/common/errors.js';
+import { cpuSeconds } from '../../src/fleet/local/processor-time.js';
 import { kintsugi } from '../cli/support.js';
 
 let directory = '';
@@ -26,7 +26,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-/** Of a contender in this process. */
+/** Fields of a contender whose server is this process. */
 const ALIVE = { serverPid: process.pid, ended: new Promise<never>(() => {}) };
 
 interface Written {
@@ -64,8 +64,8 @@ describe.each([
 
 describe('flags', () => {
   it('are refused when they are no numbers', () => {
-    expect(() => loopbackOptions({ rows: 'many' })).toThrow(/many/);
-    expect(loopbackOptions({ rows: '9000', growTo: '0' })).toMatchObject({
+    expect(() => LOOPBACK_OPTIONS.parse({ rows: 'many' })).toThrow(/many/);
+    expect(LOOPBACK_OPTIONS.parse({ rows: '9000', growTo: '0' })).toMatchObject({
       rows: 9000,
       growTo: 0,
       smoke: false,

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tableBytes } from '../../bench/common/table-memory.js';
-import { loadNative } from '../../src/native.js';
+import { loadNative } from '../../src/engine/native.js';
 
 const TIMEOUT = 600_000; // a compiler on a busy machine
 const hasCmake = spawnSync('cmake', ['--version'], { stdio: 'ignore' }).status === 0;
@@ -66,7 +66,7 @@ describe.skipIf(!hasCmake)('native benchmarks', () => {
     expect(names).toContain('index: batched / one by one');
     for (const goal of goals) expect(goal.met).toBe(goal.value >= goal.goal);
     const memory = results.find((result) => result.name === 'memory of a row')!.values;
-    // What the engine charges is the formula, up to the last block of 4 KiB of each column.
+    // The engine charges the formula, up to the last block of 4 KiB of each column.
     expect(Math.abs(memory.charged! / memory.formula! - 1)).toBeLessThan(0.005);
   });
 });

@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { median } from '../../bench/common/statistics.js';
 import { pairedRatio } from '../../bench/overhead/bench.js';
-import type { Round } from '../../bench/overhead/candidate.js';
-import { parseOverheadOptions } from '../../bench/overhead/options.js';
+import type { MeasuredRound } from '../../bench/overhead/candidate.js';
+import { OVERHEAD_OPTIONS } from '../../bench/overhead/options.js';
 import { kintsugi } from '../cli/support.js';
 
 vi.setConfig({ testTimeout: 180_000 });
@@ -57,12 +57,12 @@ it('a smoke compares a job that is watched with one that is not', async () => {
     'pushes: none/watched, of unwatched: throughput',
     'pushes: none/watched, of unwatched: processor time of the job',
   ]);
-  // Who reads the metrics of what is not to be looked at would look.
+  // No metrics are read here: that would be a look at a mode that nobody looks at.
   expect(results.map(({ name }) => name)).not.toContain('pushes: sent by PS');
 });
 
 it('compares within a round, so that a slow moment of the machine meets both sides', () => {
-  const round = (samplesPerSecond: number): Round => {
+  const round = (samplesPerSecond: number): MeasuredRound => {
     const sent = { bytesPerStep: 1, messagesPerStep: 1, framesPerStep: 1 };
     return { samplesPerSecond, psCpu: 1, workerCpu: 1, schedulerCpu: 0, ownCpu: 0, ...sent };
   };
@@ -73,8 +73,8 @@ it('compares within a round, so that a slow moment of the machine meets both sid
 });
 
 it('measures the wide code where there are nodes for it, and checkpoints at two intervals', () => {
-  const modes = (flags: Parameters<typeof parseOverheadOptions>[0]) =>
-    parseOverheadOptions(flags).modes.map(({ name }) => name);
+  const modes = (flags: Parameters<typeof OVERHEAD_OPTIONS.parse>[0]) =>
+    OVERHEAD_OPTIONS.parse(flags).modes.map(({ name }) => name);
   expect(modes({})).toEqual(['none', '4+1', '4+2', '1+1', 'checkpoint/5s', 'checkpoint/20s']);
   expect(modes({ ps: '10' })).toContain('8+2');
   expect(modes({ modes: 'none/page,checkpoint/watched,4+1' })).toEqual([
@@ -88,19 +88,19 @@ it('measures the wide code where there are nodes for it, and checkpoints at two 
 
 it('a round in which somebody looks trains longer', () => {
   const light = (modes: string, epochs?: string) =>
-    parseOverheadOptions({ jobs: 'light', modes, epochs }).jobs[0]!;
+    OVERHEAD_OPTIONS.parse({ jobs: 'light', modes, epochs }).jobs[0]!;
   const { samples } = light('none');
   expect(light('none,none/watched')).toMatchObject({ epochs: 4, samples: 4 * samples });
   expect(light('none,none/watched', '2')).toMatchObject({ epochs: 2, samples: 2 * samples });
 });
 
 it('runs the jobs that are named, or all that begin so', () => {
-  const jobs = (names: string) => parseOverheadOptions({ jobs: names }).jobs.map(({ name }) => name);
+  const jobs = (names: string) => OVERHEAD_OPTIONS.parse({ jobs: names }).jobs.map(({ name }) => name);
   expect(jobs('pushes,light')).toEqual(['pushes', 'light']);
   expect(jobs('ecrec')).toEqual(['ecrec-sgd', 'ecrec-adagrad']);
 });
 
 it('refuses what makes no sense', () => {
   for (const flags of [{ rounds: 'x' }, { modes: '4-1' }, { jobs: 'light,e' }])
-    expect(() => parseOverheadOptions(flags)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+    expect(() => OVERHEAD_OPTIONS.parse(flags)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
 });

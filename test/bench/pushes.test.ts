@@ -1,7 +1,7 @@
 /** The load of the chaos run is only evidence if it is the same every time and its checks can fail. */
 import { expect, test } from 'vitest';
 import { OWN, PushStream, prefixSum } from '../../bench/chaos/pushes.js';
-import type { Client, PullRequest } from '../../src/client/client.js';
+import type { Client, PullRequest } from '../../src/library/client/client.js';
 
 /** Own rows as a table would hold them; `change` spoils what is read. */
 class OwnRows {

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { readOptions } from '../../bench/read/options.js';
+import { READ_OPTIONS } from '../../bench/read/options.js';
 import { kintsugi } from '../cli/support.js';
 
 it('a smoke reads every file, and says which peer is not there', async () => {
@@ -26,6 +26,6 @@ it('a smoke reads every file, and says which peer is not there', async () => {
 });
 
 it('says what is wrong with its flags', () => {
-  expect(readOptions({ smoke: true })).toMatchObject({ rows: 2000, rounds: 1, python: 'python3' });
-  expect(() => readOptions({ rows: '0' })).toThrow(/--rows/);
+  expect(READ_OPTIONS.parse({ smoke: true })).toMatchObject({ rows: 2000, rounds: 1, python: 'python3' });
+  expect(() => READ_OPTIONS.parse({ rows: '0' })).toThrow(/--rows/);
 });

@@ -6,10 +6,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { KeyStream } from '../../bench/common/training/keys.js';
 import { groupsOf, modeOf } from '../../bench/common/training/modes.js';
 import { measure, newSamples } from '../../bench/recovery/measure.js';
-import { parseRecoveryOptions } from '../../bench/recovery/options.js';
+import { RECOVERY_OPTIONS } from '../../bench/recovery/options.js';
 import { overlaySvg, recoverySvg } from '../../bench/recovery/picture.js';
 import type { RunResult } from '../../bench/recovery/run.js';
-import type { RoleEvent } from '../../src/local/events.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
 import { kintsugi } from '../cli/support.js';
 
 let directory = '';
@@ -63,8 +63,8 @@ describe('options', () => {
 
   it('refuses what makes no sense', () => {
     for (const flags of [{ sizes: '1,x' }, { modes: 'half' }, { ps: '3,4' }])
-      expect(() => parseRecoveryOptions(flags)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
-    expect(parseRecoveryOptions({ sizes: '0.5,2' }).sizes).toEqual([500_000, 2_000_000]);
+      expect(() => RECOVERY_OPTIONS.parse(flags)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+    expect(RECOVERY_OPTIONS.parse({ sizes: '0.5,2' }).sizes).toEqual([500_000, 2_000_000]);
   });
 });
 
@@ -75,7 +75,7 @@ describe('keys', () => {
     expect(new KeyStream(rows, 1000).next()).toEqual(first);
     expect(new Set(first).size).toBe(first.length);
     expect(first.every((key) => key < BigInt(rows))).toBe(true);
-    // Of log-uniform ranks half lie below the square root of the rows: many of a thousand are repeated.
+    // Half of log-uniform ranks lie below the square root of the rows: many of a thousand are repeated.
     expect(first.length).toBeLessThan(700);
     expect(first.length).toBeGreaterThan(300);
   });

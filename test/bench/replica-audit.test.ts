@@ -1,12 +1,12 @@
 /** The audit of replicas in `bench chaos` finds what it is there for. */
 import { beforeEach, expect, it } from 'vitest';
 import { type AuditedRows, ReplicaAudit } from '../../bench/chaos/replica-audit.js';
-import type { Client } from '../../src/client/client.js';
-import type { ReplicaAnswer } from '../../src/client/options.js';
-import { KintsugiError } from '../../src/errors.js';
-import { monotonicMs } from '../../src/runtime/log.js';
+import { KintsugiError } from '../../src/common/errors.js';
+import type { Client } from '../../src/library/client/client.js';
+import type { ReplicaAnswer } from '../../src/library/client/options.js';
+import { monotonicMs } from '../../src/net/log.js';
 
-/** What the next answer is: pushes to the one row, at this position, so old. */
+/** Next answer of the replica: values of the one row, its position, generation and age. */
 let next: { values: number[]; position: number; generation: number; lagMs: number };
 beforeEach(() => {
   next = { values: [0, 0], position: 1, generation: 1, lagMs: 10_000 };
@@ -40,7 +40,7 @@ it('takes what an owner may have had', async () => {
   // Older, and at an older position.
   next = { ...next, values: [0, 0], position: 1 };
   expect((await auditor.check()).wrong).toBeUndefined();
-  // What was not durable is gone with its owner.
+  // Pushes that were not durable are gone with their owner.
   next = { ...next, values: [10, 10], position: 2, generation: 2 };
   expect((await auditor.check()).wrong).toBeUndefined();
   next.lagMs = -1;

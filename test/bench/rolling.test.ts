@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
-import { parseRollingOptions } from '../../bench/rolling/options.js';
+import { ROLLING_OPTIONS } from '../../bench/rolling/options.js';
 import { kintsugi } from '../cli/support.js';
 
 // Many processes are started, one after the other.
@@ -38,5 +38,5 @@ it.each([[[]], [['--sigterm']]])(
 );
 
 it('needs one PS more than the code', () => {
-  expect(() => parseRollingOptions({ ps: '5' })).toThrow('--ps must be at least 6');
+  expect(() => ROLLING_OPTIONS.parse({ ps: '5' })).toThrow('--ps must be at least 6');
 });

@@ -3,8 +3,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { measureScaling, type Progress, windowsOf } from '../../bench/scaling/measure.js';
-import { parseScalingOptions } from '../../bench/scaling/options.js';
+import { measureScaling, type ScalingRunProgress, windowsOf } from '../../bench/scaling/measure.js';
+import { SCALING_OPTIONS } from '../../bench/scaling/options.js';
 import { scalingHtml } from '../../bench/scaling/picture.js';
 import { kintsugi } from '../cli/support.js';
 
@@ -34,7 +34,7 @@ it('a smoke grows and shrinks, loses nothing and draws it', async () => {
 });
 
 /** A sample per millisecond, none from 5.0 s to 5.2 s; one slow request is answered in each span. */
-const progress: Progress[] = Array.from({ length: 101 }, (_, i) => {
+const progress: ScalingRunProgress[] = Array.from({ length: 101 }, (_, i) => {
   const mono = i * 100;
   return {
     mono,
@@ -93,6 +93,6 @@ it('the picture stands alone', () => {
 });
 
 it('says what is wrong with its flags', () => {
-  expect(parseScalingOptions({ smoke: true })).toMatchObject({ ps: 5, to: 7, rows: 10_000 });
-  expect(() => parseScalingOptions({ to: '5' })).toThrow(/--to more than --ps/);
+  expect(SCALING_OPTIONS.parse({ smoke: true })).toMatchObject({ ps: 5, to: 7, rows: 10_000 });
+  expect(() => SCALING_OPTIONS.parse({ to: '5' })).toThrow(/--to more than --ps/);
 });

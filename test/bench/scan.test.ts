@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { parseScanOptions } from '../../bench/scan/options.js';
+import { SCAN_OPTIONS } from '../../bench/scan/options.js';
 import { kintsugi } from '../cli/support.js';
 
 it('a smoke sees every row once, and what it saved is what it loads', async () => {
@@ -28,7 +28,7 @@ it('a smoke sees every row once, and what it saved is what it loads', async () =
 });
 
 it('says what is wrong with its flags', () => {
-  expect(parseScanOptions({ smoke: true })).toMatchObject({ rows: 20_000, dim: 8, groups: 4 });
-  expect(() => parseScanOptions({ dim: '0' })).toThrow(/--dim/);
-  expect(() => parseScanOptions({ rows: 'x' })).toThrow(/--rows/);
+  expect(SCAN_OPTIONS.parse({ smoke: true })).toMatchObject({ rows: 20_000, dim: 8, groups: 4 });
+  expect(() => SCAN_OPTIONS.parse({ dim: '0' })).toThrow(/--dim/);
+  expect(() => SCAN_OPTIONS.parse({ rows: 'x' })).toThrow(/--rows/);
 });

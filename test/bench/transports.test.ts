@@ -3,8 +3,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { transportsOptions } from '../../bench/transports/options.js';
-import { loadUws } from '../../src/transport/uws-server.js';
+import { TRANSPORTS_OPTIONS } from '../../bench/transports/options.js';
+import { loadUws } from '../../src/net/transport/uws-server.js';
 import { kintsugi } from '../cli/support.js';
 
 const uws = await loadUws().catch(() => undefined);
@@ -35,6 +35,6 @@ it('ends with a word when a side does not start', async () => {
 });
 
 it('says what is wrong with its flags', () => {
-  expect(transportsOptions({ smoke: true })).toMatchObject({ rows: 8192, rounds: 1, turnMs: 20 });
-  expect(() => transportsOptions({ rows: '5' })).toThrow(/--rows/);
+  expect(TRANSPORTS_OPTIONS.parse({ smoke: true })).toMatchObject({ rows: 8192, rounds: 1, turnMs: 20 });
+  expect(() => TRANSPORTS_OPTIONS.parse({ rows: '5' })).toThrow(/--rows/);
 });

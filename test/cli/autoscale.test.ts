@@ -1,8 +1,8 @@
 /** `kintsugi autoscale` beside a running job: it says what it would do, or does it. */
 import { afterEach, expect, it, vi } from 'vitest';
-import { connect } from '../../src/client/client.js';
-import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
-import { drain } from '../../src/tools/scaling.js';
+import { connect } from '../../src/library/client/client.js';
+import { drain } from '../../src/library/tools/scaling.js';
+import { type LocalCluster, startLocalCluster } from '../../src/roles/cluster.js';
 import { kintsugi, type Running, start } from './support.js';
 
 vi.setConfig({ testTimeout: 120_000 });
@@ -65,7 +65,7 @@ it('starts a PS that outlives it', async () => {
   expect(scaling).toMatchObject({ wanted: 4, serving: 4 });
   const started = nodes.find(({ name }) => name.startsWith('ps-by-'))!;
   expect(started.alive).toBe(true);
-  // It ends by itself when it is empty.
+  // The drained PS ends by itself when it is empty.
   await drain(client, started.name);
   expect((await client.status()).nodes.some(({ name, alive }) => name === started.name && alive)).toBe(false);
   await client.close();

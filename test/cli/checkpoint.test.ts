@@ -6,8 +6,8 @@ import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { absolutePlace } from '../../src/cli/checkpoint-flags.js';
 import { renderStatus } from '../../src/cli/status.js';
-import { connect } from '../../src/client/client.js';
-import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
+import { connect } from '../../src/library/client/client.js';
+import { type LocalCluster, startLocalCluster } from '../../src/roles/cluster.js';
 import { kintsugi, record, start } from './support.js';
 
 let cluster: LocalCluster;
@@ -50,7 +50,7 @@ test('checkpoints of a running job, and all that can be done in their place', as
   const second = await kintsugi(['checkpoint', 'now', '--json', ...at()]);
   expect(JSON.parse(second.stdout)).toMatchObject({ number: 2, rows: 0 });
 
-  // What is not named stays as it is.
+  // `checkpoint set` changes what it names, and nothing else.
   await kintsugi(['checkpoint', 'set', '--keep', '3', ...at()]);
   const status = await kintsugi(['status', ...at()]);
   expect(status.stdout).toMatch(/^ {2}checkpoint to \S+ when asked for; 2 \(.* ago$/m);
@@ -70,7 +70,7 @@ test('checkpoints of a running job, and all that can be done in their place', as
   expect(await kintsugi(['checkpoint', 'delete', `${place}@3`])).toMatchObject({ code: 2 });
   const gone = await kintsugi(['checkpoint', 'delete', `${place}@1`]);
   expect(gone.stdout).toMatch(/^checkpoint 1 is deleted: /);
-  // The number that the compaction took is not used again, and nothing is built upon what it replaced.
+  // The number of the compaction is not used again, and the next checkpoint does not build on the old ones.
   const after = await kintsugi(['checkpoint', 'now', '--json', ...at()]);
   expect(JSON.parse(after.stdout)).toMatchObject({ number: 4 });
   const whole = await kintsugi(['checkpoint', 'list', '--json', place]);
@@ -133,7 +133,7 @@ test('a number where a place is meant is refused: it would be a directory of ano
       said: [expect.stringMatching(/^kintsugi: BAD_ARGUMENT: .*one@12: /)],
     });
   }
-  // Such a directory is named with a slash behind it.
+  // A directory whose name ends like a number is named with a slash behind it.
   expect(await kintsugi(['save', `${one}/`, ...at()])).toMatchObject({ code: 0 });
   expect(await kintsugi(['checkpoint', 'verify', `${one}/`])).toMatchObject({ code: 0 });
   expect(await kintsugi(['checkpoint', 'verify', `${one}/@1`])).toMatchObject({ code: 0 });

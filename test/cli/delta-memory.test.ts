@@ -4,8 +4,8 @@
  */
 import { readFileSync } from 'node:fs';
 import { expect, it, onTestFinished } from 'vitest';
-import { connect } from '../../src/client/client.js';
-import { loadNative } from '../../src/native.js';
+import { loadNative } from '../../src/engine/native.js';
+import { connect } from '../../src/library/client/client.js';
 import { type Running, record, start } from './support.js';
 
 const MIB = 1 << 20;
@@ -18,8 +18,8 @@ const ROWS = 1024;
 const PUSHES = 48;
 
 /**
- * Beside the deltas it is requests that wait, and memory that is not collected yet: some 50 MiB. Without the
- * limit it is 115 MiB: a MiB of each push as a batch, and once more in the connection.
+ * A process grows by some 50 MiB besides the deltas: requests that wait, and memory that is not collected
+ * yet. Without the limit it grows by 115 MiB: each push has a MiB as a batch, and another in the connection.
  */
 const MOST_GROWN_MIB = 80;
 

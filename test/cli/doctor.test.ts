@@ -1,8 +1,8 @@
 /** A job of real processes is looked at: whole, and with a PS that was killed. */
 import { expect, onTestFinished, test } from 'vitest';
 import { renderFindings } from '../../src/cli/doctor.js';
-import type { Finding } from '../../src/observe/findings/index.js';
-import { client, noticed, redundant } from '../runtime/support.js';
+import type { Finding } from '../../src/library/observe/findings/index.js';
+import { client, noticed, redundant } from '../roles/support.js';
 import { kintsugi, record, start } from './support.js';
 
 const PS = ['--connect-timeout', '60s', '--log-format', 'json'];

@@ -1,10 +1,10 @@
-// What a worker answers over HTTP, asked of its own process.
+// A worker's process answers over HTTP.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { writeDemoData } from '../../src/train/demo-data.js';
-import { ps, scheduler } from '../runtime/support.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
+import { ps, scheduler } from '../roles/support.js';
 import { record, start } from './support.js';
 
 test('a worker lives before it serves, and serves when it has joined the job', async () => {
@@ -13,7 +13,7 @@ test('a worker lives before it serves, and serves when it has joined the job', a
   const [train, other] = [join(directory, 'train.tsv'), join(directory, 'test.tsv')];
   await writeDemoData({ train, test: other, rows: 300, testRows: 10, keys: 50, seed: 1 });
   const { address } = await scheduler();
-  // The files grow, so that the worker goes on until it is told to stop.
+  // With --follow the worker goes on until it is told to stop.
   const flags = ['--data', train, '--follow', '--dim', '4', '--batch', '32', '--connect-timeout', '10m'];
   const worker = start(['worker', '--scheduler', address, ...flags, '--log-format', 'json']);
   onTestFinished(() => void worker.process.kill('SIGKILL'));

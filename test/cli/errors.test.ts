@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { startLocalCluster } from '../../src/runtime/cluster.js';
+import { startLocalCluster } from '../../src/roles/cluster.js';
 import { kintsugi, record, start } from './support.js';
 
 const NOWHERE = ['--scheduler', '127.0.0.1:1', '--connect-timeout', '100ms'];
@@ -184,6 +184,12 @@ describe('the other side', () => {
 
   test('listening beyond loopback without a token', async () => {
     await refused(['scheduler', '--listen', '0.0.0.0:0'], 'TOKEN_REQUIRED', /token/);
+  });
+
+  test('listening beyond loopback with a token that can be guessed', async () => {
+    const short = { KINTSUGI_TOKEN: 'of 15 bytes....' };
+    const text = /beyond loopback without TLS the token must have at least 16 bytes, not 15/;
+    await refused(['scheduler', '--listen', '0.0.0.0:0'], 'BAD_ARGUMENT', text, short);
   });
 
   test('a wrong token', async () => {

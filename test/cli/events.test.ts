@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { eventLine } from '../../src/cli/events.js';
-import { connect } from '../../src/client/client.js';
+import { connect } from '../../src/library/client/client.js';
 import type { JobEvent } from '../../src/protocol/events.js';
-import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
+import { type LocalCluster, startLocalCluster } from '../../src/roles/cluster.js';
 import { kintsugi, start } from './support.js';
 
 let cluster: LocalCluster;

@@ -1,20 +1,21 @@
 /** `kintsugi export` of a job of processes, and readers that follow it through the loss of roles. */
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { loadNative } from '../../src/engine/native.js';
 import { type Client, connect, type Export, type ExportStatus, openExport } from '../../src/index.js';
-import { loadNative } from '../../src/native.js';
 import { shardCount } from '../../src/protocol/map.js';
-import { ENDPOINT, makeBucket } from '../checkpoint/s3-server.js';
+import { statusWhere } from '../roles/support.js';
+import { ENDPOINT, makeBucket } from '../stores/checkpoint/s3-server.js';
 import { kintsugi, type Running, record, start } from './support.js';
 
 const ROWS = 3000;
 const DIM = 3;
 const KEYS = BigUint64Array.from({ length: ROWS }, (_, i) => BigInt(i));
 
-/** Of roles and of this process, where there is an S3 server. */
+/** Roles inherit the environment of this process: the S3 server, where there is one. */
 if (ENDPOINT) Object.assign(process.env, { KINTSUGI_S3_ENDPOINT: ENDPOINT, AWS_REGION: 'us-east-1' });
 
 let directory = '';
@@ -57,7 +58,7 @@ const run = (...args: string[]) => kintsugi(['export', ...args, '--scheduler', a
 /** Adds 1 to every row. */
 const pushAll = () => client.table('counts').push(KEYS, new Float32Array(ROWS * DIM).fill(1));
 
-/** Statuses of a reader, as they come. */
+/** Statuses of a reader, in their order. */
 async function follow(url: string) {
   const waiting: { wanted: (status: ExportStatus) => boolean; resolve: () => void }[] = [];
   const onChange = (status: ExportStatus) => {
@@ -75,7 +76,7 @@ async function follow(url: string) {
   return { served, until };
 }
 
-/** Pushes of each shard that are served: all of its rows must have the same. */
+/** How many pushes the rows of each shard show: all rows of a shard must show the same number. */
 function pushesServed(served: Export): number[] {
   const pool = client.clusterMap.pools.find(({ name }) => name === 'embedding')!;
   const { order, starts } = loadNative().partition(KEYS, shardCount(pool));
@@ -89,7 +90,7 @@ function pushesServed(served: Export): number[] {
   });
 }
 
-/** One after the other, without a pause. */
+/** Pushes to all rows, one after the other, without a pause. */
 class Pushing {
   acknowledged = 0;
   begun = 0;
@@ -161,10 +162,15 @@ test.each(places)(
     const fresh = await openExport(url);
     onTestFinished(() => fresh.close());
     expect(fresh.pull('counts', KEYS)).toEqual(await client.table('counts').pull(KEYS));
-    // It died for good; the next place has as many nodes as before.
+    // The killed PS died for good. A new one takes its place, so that the next run has as many.
+    const newest = (await client.status()).scaling.changes.at(-1)?.id ?? 0;
     const where = ['--listen', '127.0.0.1:0', '--name', `ps-${randomBytes(3).toString('hex')}`];
     nodes.push(
       start(['ps', '--scheduler', address, ...where, '--host-label', randomBytes(3).toString('hex')]),
+    );
+    // A shard that moves is exported as a whole, so the next test begins when its moves are over.
+    await statusWhere(client, 'the new PS with its shards', ({ scaling }) =>
+      scaling.changes.some(({ id, kind, state }) => id > newest && kind === 'join' && state === 'done'),
     );
   },
   240_000,
@@ -196,9 +202,18 @@ test('once, with all tables, and what changed the next time', async () => {
   await run('--once');
   await served.refresh();
   expect(served.tables.map(({ name }) => name)).toEqual(['others']);
-  // Nothing of it changes, and the streams go on.
+  // The table does not change while the streams go on, so there is nothing to add.
   await pushAll();
-  await run('--once');
+  const idle = await run('--once');
+  const { number } = served.status;
+  expect(idle).toMatchObject({
+    code: 0,
+    stdout: `nothing has changed since export ${number}: no other one was made\n`,
+  });
+  expect(JSON.parse((await run('--once', '--json')).stdout)).toMatchObject({
+    ...{ number, rows: 0, bytes: 0, unchanged: true },
+  });
+  expect(readdirSync(place).sort().at(-1)).toBe(String(number).padStart(6, '0'));
   const again = await openExport(place);
   onTestFinished(() => again.close());
   expect([...again.pull('others', BigUint64Array.of(5n, 6n))]).toEqual([8, 8]);

@@ -31,7 +31,7 @@ it('a PS that throws while it is drained exits with 1 at once', async () => {
   });
   onTestFinished(() => void ps.process.kill('SIGKILL'));
   await record(ps, 'ps.ready');
-  // Nobody answers to the wish to leave.
+  // A stopped scheduler does not answer the PS that wants to leave.
   scheduler.process.kill('SIGSTOP');
   ps.process.kill('SIGTERM');
   const { code, said } = await ps.ended;

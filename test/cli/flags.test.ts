@@ -10,7 +10,7 @@ import {
 } from '../../src/cli/flags.js';
 import { LIFELINE_ENV } from '../../src/cli/lifetime.js';
 import { workerArgs } from '../../src/cli/local.js';
-import { LIFELINE } from '../../src/local/child.js';
+import { LIFELINE } from '../../src/fleet/local/child.js';
 
 const refusal = { code: 'BAD_ARGUMENT' };
 

@@ -2,8 +2,8 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { Program } from '../gateway/program.js';
-import { temporaryDirectory } from '../runtime/support.js';
+import { temporaryDirectory } from '../roles/support.js';
+import { Program } from '../training/gateway/program.js';
 import { kintsugi, record, start } from './support.js';
 
 it('a gateway that was killed is replaced at its path, and one that ends leaves nothing', async () => {

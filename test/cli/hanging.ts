@@ -1,6 +1,6 @@
 /**
- * An object store for tests that answers what a directory has, until it is told to hang: then requests are
- * taken, and nothing more happens on them. It looks at no signatures, and takes no writes.
+ * An object store for tests. It serves a directory until it is told to hang: then it takes requests and does
+ * not answer them. It checks no signatures and takes no writes.
  */
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 
-/** What a request gets: its answer, nothing, or its answer without the last byte. */
+/** Reaction to a request: its answer, nothing, or its answer without the last byte. */
 export type Behaviour = 'answer' | 'nothing' | 'begin';
 
 export interface HangingStore {
@@ -21,7 +21,7 @@ export interface HangingStore {
 const BUCKET = 'bucket';
 export const PLACE = `s3://${BUCKET}`;
 
-/** Ends with the test. `of`: the name of the file that is asked for; empty: a list. */
+/** The store ends with the test. `of` gets the name of the file that is asked for; '' asks for a list. */
 export async function hangingStore(
   directory: string,
   of: (name: string) => Behaviour,

@@ -1,7 +1,7 @@
 /** Before each test of a file: a job of three PS with a table of 500 rows, and a client of it. */
 import { afterEach, beforeEach } from 'vitest';
-import { type Client, connect } from '../../src/client/client.js';
-import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
+import { type Client, connect } from '../../src/library/client/client.js';
+import { type LocalCluster, startLocalCluster } from '../../src/roles/cluster.js';
 import { kintsugi, type Output, type Running, record, start } from './support.js';
 
 export let cluster: LocalCluster;
@@ -21,11 +21,11 @@ afterEach(async () => {
   await cluster.close();
 });
 
-/** A command to the job. */
+/** Runs a command against the job. */
 export const run = (...args: string[]): Promise<Output> =>
   kintsugi([...args, '--scheduler', cluster.address]);
 
-/** A process of another PS, when the job has taken it. */
+/** Starts another PS, and resolves when it has joined. */
 export async function join(name: string, ...flags: string[]): Promise<Running> {
   const args = ['ps', '--scheduler', cluster.address, '--name', name, '--log-format', 'json', ...flags];
   const running = start(args);

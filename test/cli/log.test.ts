@@ -1,10 +1,10 @@
 /** Real processes whose standard error or output nobody reads any more, as when `tee` or `head` has ended. */
 import { once } from 'node:events';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Client } from '../../src/client/client.js';
-import { digest } from '../../src/tools/digest.js';
-import { client, cluster, redundant, statusWhere } from '../runtime/support.js';
-import { fill } from '../tools/support.js';
+import type { Client } from '../../src/library/client/client.js';
+import { digest } from '../../src/library/tools/digest.js';
+import { fill } from '../library/tools/support.js';
+import { client, cluster, redundant, statusWhere } from '../roles/support.js';
 import { type Running, record, start } from './support.js';
 
 function role(args: string[]): Running {
@@ -13,7 +13,7 @@ function role(args: string[]): Running {
   return running;
 }
 
-/** Whoever read the log is gone. */
+/** Closes the log of the process, as a reader does that ends. */
 async function unread({ process }: Running): Promise<void> {
   const closed = once(process.stderr!, 'close');
   process.stderr!.destroy();
@@ -35,7 +35,7 @@ test('PS whose log nobody reads hand over what they hold, and the others serve o
   await fill(from);
   const before = await digest(from);
   await Promise.all(nodes.map(unread));
-  // It tells of that as it begins, as it is done, and as it ends.
+  // A PS logs the beginning and the end of its drain, and its own end.
   for (const node of nodes.slice(1)) {
     node.process.kill('SIGTERM');
     expect((await node.ended).code).toBe(0);

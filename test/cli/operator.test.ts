@@ -3,12 +3,12 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import type { KubeObject } from '../../src/operator/objects.js';
-import type { TrainingJob } from '../../src/operator/types.js';
-import { serve } from '../operator/https.js';
-import { MemoryServer } from '../operator/server.js';
-import { jobOf, nodeOf } from '../operator/support.js';
-import { hasOpenssl, makeCertificates } from '../transport/certificates.js';
+import type { KubeObject } from '../../src/fleet/operator/objects.js';
+import type { TrainingJob } from '../../src/fleet/operator/types.js';
+import { serve } from '../fleet/operator/https.js';
+import { MemoryServer } from '../fleet/operator/server.js';
+import { jobOf, nodeOf } from '../fleet/operator/support.js';
+import { hasOpenssl, makeCertificates } from '../net/transport/certificates.js';
 import { kintsugi, record, start } from './support.js';
 
 function kubeconfig(value: object): NodeJS.ProcessEnv {
@@ -28,7 +28,7 @@ test('a kubeconfig that names no cluster is refused', async () => {
   expect(other[0]).toMatch(/^kintsugi: BAD_ARGUMENT: the kubeconfig cannot be read: /);
 });
 
-/** An API server, and what starts an operator beside it. */
+/** An API server, and a function that starts an operator beside it. */
 async function cluster() {
   const certificates = makeCertificates();
   onTestFinished(() => certificates.remove());
@@ -77,7 +77,7 @@ test.skipIf(!hasOpenssl)(
     await record(second, 'operator.leads');
     server.put('TrainingJob', jobOf({}, 'songs'));
     await until(() => madeFor('songs') === 6);
-    // It leaves alone what the first one has made.
+    // The second operator leaves alone what the first one has made.
     expect(madeFor('movies')).toBe(6);
     second.process.kill('SIGTERM');
     expect(await second.ended).toMatchObject({ code: 0, said: [] });

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, openSync } from 'node:fs';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
+import { type LocalCluster, startLocalCluster } from '../../src/roles/cluster.js';
 import { CLI } from './support.js';
 
 let cluster: LocalCluster;

@@ -1,10 +1,10 @@
 /** Several PS of one machine under one process: real processes, real signals. */
 import { readFileSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
-import { type Client, connect } from '../../src/client/client.js';
-import { digest } from '../../src/tools/digest.js';
-import { drain } from '../../src/tools/scaling.js';
-import { fill, redundancy } from '../tools/support.js';
+import { type Client, connect } from '../../src/library/client/client.js';
+import { digest } from '../../src/library/tools/digest.js';
+import { drain } from '../../src/library/tools/scaling.js';
+import { fill, redundancy } from '../library/tools/support.js';
 import { kintsugi, type Running, record, start } from './support.js';
 
 function role(args: string[]): Running {
@@ -13,7 +13,7 @@ function role(args: string[]): Running {
   return running;
 }
 
-/** The first record that fits, now or later. */
+/** Resolves with the first record that matches, now or later. */
 async function recordOf(running: Running, fits: (fields: Record<string, unknown>) => boolean) {
   const line = await running.line((text) => text.startsWith('{') && fits(JSON.parse(text)));
   return JSON.parse(line) as Record<string, unknown>;
@@ -38,7 +38,7 @@ async function open(address: string): Promise<Client> {
   return client;
 }
 
-/** Whether a process with this id runs; a zombie that nobody has waited for does not. */
+/** Whether a process with this id runs. A zombie does not. */
 function runs(pid: number): boolean {
   try {
     return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
@@ -69,7 +69,7 @@ test('a PS that is killed is started again, and nothing is lost; SIGTERM drains 
     'b-0 b',
     'b-1 b',
   ]);
-  // Members of a group are on different machines, as there are two.
+  // There are two machines, so members of a group are on different ones.
   const hostOf = (id: number) => nodes.find((node) => node.id === id)?.host;
   for (const { data, sinks } of groups) {
     const hosts = [...data, ...sinks].map(({ node }) => hostOf(node));

@@ -1,7 +1,7 @@
-/** Restarting PS from the command line: with processes that are started again, and one that is not. */
+/** Restarts PS from the command line: some are started again by a supervisor, and one is not. */
 import { expect, test } from 'vitest';
-import type { RestartedNode } from '../../src/tools/restart.js';
-import { statusWhere } from '../runtime/support.js';
+import type { RestartedNode } from '../../src/library/tools/restart.js';
+import { statusWhere } from '../roles/support.js';
 import { client, cluster, join, run } from './job.js';
 
 const restart = (...args: string[]) => run('restart', ...args);
@@ -35,7 +35,7 @@ test('one that is not started again ends the command; nothing is lost', async ()
       'kintsugi: TIMEOUT: extra was emptied and ended, and no PS has joined in 1 s: nothing is lost, and ' +
       'the other PS were left alone; start it again, or see to its supervisor',
   });
-  // The code that has a supervisor start it again.
+  // 75 asks the supervisor for a restart.
   expect((await extra.ended).code).toBe(75);
   expect(await client.status()).toMatchObject({ redundancy: 'full', scaling: { wanted: 4, serving: 3 } });
 });

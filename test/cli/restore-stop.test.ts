@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { connect } from '../../src/client/client.js';
-import { startLocalCluster } from '../../src/runtime/cluster.js';
-import { save } from '../../src/tools/save.js';
+import { connect } from '../../src/library/client/client.js';
+import { save } from '../../src/library/tools/save.js';
+import { startLocalCluster } from '../../src/roles/cluster.js';
 import { type Behaviour, hangingStore, PLACE } from './hanging.js';
 import { type Running, record, start } from './support.js';
 

@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { type Client, connect } from '../../src/client/client.js';
+import { type Client, connect } from '../../src/library/client/client.js';
 import type { JobStatus } from '../../src/protocol/messages.js';
-import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
+import { type LocalCluster, startLocalCluster } from '../../src/roles/cluster.js';
 import { kintsugi } from './support.js';
 
 const KEYS = BigUint64Array.from({ length: 200 }, (_, i) => BigInt(i));
@@ -39,7 +39,7 @@ async function until(what: (status: JobStatus) => boolean): Promise<JobStatus> {
   }
 }
 
-/** Values of the keys that can be had, by value. */
+/** Numbers of keys that can be pulled, by value. */
 async function values(): Promise<Map<number, number>> {
   const [rows] = await client.pull([{ table: 'items', keys: KEYS }]);
   const counts = new Map<number, number>();
@@ -61,7 +61,7 @@ test('lost shards come back as they were, and everything else stays', async () =
   const [embedding] = lost.unrecoverable.filter(({ g }) => g === 0);
   expect(embedding).toMatchObject({ checkpoint: { url: place, number: 1 } });
   const status = await kintsugi(['status', ...at()]);
-  expect(status.stdout).toContain(`kintsugi restore ${place}@1 --only-lost`);
+  expect(status.stdout).toContain(`kintsugi restore ${place}@1 --only-lost ${at().join(' ')}`);
   await cluster.restart(0);
   await cluster.restart(2);
   await until(({ nodes }) => nodes.filter(({ alive }) => alive).length >= 4);
@@ -77,7 +77,7 @@ test('lost shards come back as they were, and everything else stays', async () =
       [11, KEYS.length - rows],
     ]),
   );
-  // The client that was told of pushes which are gone goes on.
+  // The client whose acknowledged pushes are gone goes on.
   await push(100);
   expect(await values()).toEqual(
     new Map([

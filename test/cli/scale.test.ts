@@ -10,7 +10,7 @@ const names = async () => (await client.status()).nodes.map((node) => node.name)
 describe('kintsugi scale', () => {
   test('out waits for the new ones, in empties the newest, which end with 0', async () => {
     const growing = run('scale', '--add', '1');
-    // One that joins before it is asked for would be counted as one that serves already.
+    // A PS that joins before the change would be counted as one that serves already.
     while ((await client.status()).scaling.changes.length === 0);
     const added = await join('ps-3');
     expect(await growing).toMatchObject({

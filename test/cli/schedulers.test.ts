@@ -5,20 +5,20 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { Client } from '../../src/client/client.js';
+import type { Client } from '../../src/library/client/client.js';
 import type { JobStatus } from '../../src/protocol/messages.js';
-import { COUNTING, client, expectExactSums, Pusher, ps, redundant, statusWhere } from '../runtime/support.js';
-import { Etcd, hasEtcd } from '../storage/etcd-server.js';
+import { COUNTING, client, expectExactSums, Pusher, ps, redundant, statusWhere } from '../roles/support.js';
+import { Etcd, hasEtcd } from '../stores/decisions/etcd-server.js';
 import { kintsugi, type Running, record, start } from './support.js';
 
 interface Scheduler {
   running: Running;
   address: string;
-  /** From now on it cannot reach etcd. */
+  /** Parts the scheduler from etcd. */
   cutOff(): void;
 }
 
-/** A way to etcd that can be cut. */
+/** A proxy to etcd that can be cut. */
 async function wayTo(port: number): Promise<{ port: number; cut: () => void }> {
   const sockets = new Set<Socket>();
   const proxy = createServer((incoming) => {
@@ -103,7 +103,39 @@ class Job {
   }
 }
 
+/** Longer than a silent node has, and than another scheduler needs to lead. */
+const HELD_MS = 15_000;
+
+/** A PS of its own process, which has joined and whose event loop is held; `held`: it turns again. */
+async function heldPs(scheduler: string, blockMs: number): Promise<{ busy: Running; held: Promise<string> }> {
+  const hook = new URL('../fixtures/blocks.mjs', import.meta.url).href;
+  const args = ['ps', '--scheduler', scheduler, '--name', 'busy', '--log-format', 'json'];
+  const busy = start(args, { NODE_OPTIONS: `--import=${hook}`, BLOCK_MS: `${blockMs}` });
+  onTestFinished(() => void busy.process.kill('SIGKILL'));
+  await record(busy, 'ps.ready');
+  busy.process.kill('SIGUSR2');
+  await busy.line((text) => text === 'blocked');
+  return { busy, held: busy.line((text) => text === 'turns again') };
+}
+
 describe.skipIf(!hasEtcd)('several schedulers', () => {
+  it('a PS whose event loop is held while the leader dies proves to the next one that it lives', async () => {
+    const job = await Job.start(2);
+    const first = await job.leader();
+    const [next] = job.others(first);
+    const { busy, held } = await heldPs(job.addresses, HELD_MS);
+    first.running.process.kill('SIGKILL');
+    await record(next!.running, 'scheduler.ready');
+    await held;
+    const turning = await record(next!.running, 'node.turning');
+    expect(turning).toMatchObject({ name: 'busy' });
+    const told: string[] = [];
+    const watcher = await client(next!.address, { connectTimeoutMs: 30_000 });
+    for await (const { kind, subject } of watcher.events()) if (subject === 'busy') told.push(kind);
+    expect(told).toEqual(['node.joined', 'node.stopped', 'node.turning']);
+    busy.process.kill('SIGKILL');
+  }, 90_000);
+
   it('one that stands by says where the pages of the job are', async () => {
     const job = await Job.start(2);
     const first = await job.leader();
@@ -135,7 +167,7 @@ describe.skipIf(!hasEtcd)('several schedulers', () => {
     expect(after.job).toBe(before.job);
     expect(after.nodes.map(({ id, inc }) => [id, inc])).toEqual(before.nodes.map(({ id, inc }) => [id, inc]));
     expect(after.tables.map(({ name }) => name)).toEqual(['counts', 'later']);
-    // A newcomer that asks one that stands by is sent to the leader.
+    // A scheduler that stands by sends a newcomer to the leader.
     const [standing] = job.others(first).filter((each) => each.running !== undefined);
     const late = await client(`${first.address},${standing!.address}`, { connectTimeoutMs: 30_000 });
     expect(late.tables()).toHaveLength(2);
@@ -143,21 +175,23 @@ describe.skipIf(!hasEtcd)('several schedulers', () => {
     await expectExactSums(late, 'counts', pushers);
   });
 
-  it('the leader is stopped and goes on: it ends, and another one leads', async () => {
+  it('the leader is stopped and goes on: it stands by, and another one leads', async () => {
     const job = await Job.start(2);
     const { trainer, pushers } = await job.training();
     const first = await job.leader();
     first.running.process.kill('SIGSTOP');
     const second = await job.leader(job.others(first));
     await trainer.createTable({ name: 'later', ...COUNTING });
+    const deposed = record(first.running, 'scheduler.deposed');
+    const stands = record(first.running, 'scheduler.standby', 1);
+    const again = record(first.running, 'scheduler.ready', 1);
     first.running.process.kill('SIGCONT');
-    const { code, said } = await first.running.ended;
-    expect([code, said]).toEqual([1, [expect.stringMatching(/^kintsugi: DEPOSED: /)]]);
-    // One that is started again stands by, and takes over from the second.
-    const third = await job.add(first.address);
+    expect(await deposed).toMatchObject({ level: 'warn', message: expect.stringMatching(/does not lead/) });
+    expect(await stands).toMatchObject({ address: first.address });
+    // The one that was stopped takes over from the second, in the process that it always was.
     second.running.process.kill('SIGTERM');
     expect((await second.running.ended).code).toBe(0);
-    await job.leader([third]);
+    expect(await again).toMatchObject({ address: first.address, resumed: true });
     await redundant(trainer, 4);
     await pushers[0]!.more(3);
     await expectExactSums(trainer, 'counts', pushers);
@@ -175,6 +209,25 @@ describe.skipIf(!hasEtcd)('several schedulers', () => {
     expect(after.nodes.map(({ id, inc }) => [id, inc])).toEqual(before.nodes.map(({ id, inc }) => [id, inc]));
     await pushers[0]!.more(3);
     await expectExactSums(trainer, 'counts', pushers);
+  });
+
+  it('etcd stalls for longer than the lease, three times: every scheduler lives, and one leads', async () => {
+    const job = await Job.start();
+    const { trainer, pushers } = await job.training();
+    for (let round = 0; round < 3; round++) {
+      await job.etcd.stall(2500);
+      // Whether the lease has ended is up to etcd; without its key the leader leads no more.
+      await job.etcd.dropLeader();
+      await trainer.createTable({ name: `later-${round}`, ...COUNTING });
+      await pushers[0]!.more(3);
+    }
+    expect(job.schedulers.map(({ running }) => running.process.exitCode)).toEqual([null, null, null]);
+    const status = await redundant(trainer, 4);
+    expect(status.tables.map(({ name }) => name)).toEqual(['counts', 'later-0', 'later-1', 'later-2']);
+    await expectExactSums(trainer, 'counts', pushers);
+    for (const { running } of job.schedulers) running.process.kill('SIGTERM');
+    const ends = await Promise.all(job.schedulers.map(({ running }) => running.ended));
+    expect(ends.map(({ code }) => code)).toEqual([0, 0, 0]);
   });
 
   it('etcd is away: training goes on, decisions wait, status says so', async () => {
@@ -195,6 +248,43 @@ describe.skipIf(!hasEtcd)('several schedulers', () => {
     const status = await statusWhere(trainer, 'the store back', (each) => !waiting(each));
     expect(status.tables.map(({ name }) => name)).toEqual(['counts', 'later']);
     await expectExactSums(trainer, 'counts', pushers);
+  });
+
+  it('etcd comes back empty: all end and say what to do, and no empty job begins', async () => {
+    const job = await Job.start(2);
+    await job.training();
+    const first = await job.leader();
+    const [standing] = job.others(first);
+    await record(standing!.running, 'scheduler.follows');
+    await job.etcd.kill();
+    job.etcd.loseData();
+    await job.etcd.start();
+    for (const { running } of job.schedulers) {
+      const { code, said } = await running.ended;
+      expect([code, said]).toEqual([
+        1,
+        [expect.stringMatching(/^kintsugi: STORE_FAILED: the store has no job any more.* What to do: /)],
+      ]);
+    }
+    const [key, end] = ['jobs/test/', 'jobs/test0'].map((text) => Buffer.from(text).toString('base64'));
+    expect(await job.etcd.ask('/v3/kv/range', { key, range_end: end })).not.toHaveProperty('kvs');
+  });
+
+  it('an etcd that is not there is said at once, and waited for', async () => {
+    const etcd = await Etcd.start();
+    await etcd.kill();
+    const args = ['scheduler', '--listen', '127.0.0.1:0', '--store', etcd.url(), '--log-format', 'json'];
+    const running = start(args);
+    onTestFinished(() => void running.process.kill('SIGKILL'));
+    const { address } = await record(running, 'scheduler.standby');
+    expect(await record(running, 'store.unreachable')).toMatchObject({
+      level: 'warn',
+      message: expect.stringContaining('ECONNREFUSED'),
+    });
+    const ready = await (await fetch(`http://${address as string}/readyz`)).text();
+    expect(ready).toMatch(/stands by; who leads is unknown: etcd at .*ECONNREFUSED/);
+    await etcd.start();
+    await record(running, 'scheduler.ready');
   });
 
   it('one that cannot resume the job gives the lease back, and ends', async () => {

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { certificateOf, clientTlsOf, roleTlsOf } from '../../src/cli/flags.js';
-import { writeDemoData } from '../../src/train/demo-data.js';
-import { type Certificates, hasOpenssl, makeCertificates } from '../transport/certificates.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
+import { type Certificates, hasOpenssl, makeCertificates } from '../net/transport/certificates.js';
 import { kintsugi, type Running, record, start } from './support.js';
 
 const TOKEN = 'xyzzy-a-secret-that-is-nowhere-else';
@@ -26,7 +26,7 @@ beforeAll(() => {
   writeFileSync(nodeTokenFile, `${NODE_TOKEN}\n`);
 });
 afterEach(async () => {
-  // All of them, also after one that fails: a process must not outlive its test.
+  // All cleanups run, even after one fails: a process must not outlive its test.
   const failures: unknown[] = [];
   for (const cleanup of cleanups.splice(0).reverse()) {
     try {
@@ -87,7 +87,7 @@ test.skipIf(process.platform !== 'linux')('a local job shows its token to nobody
   await job.line((line) => /of 3,000 samples/.test(line));
   const all = processes();
   const lines = all.map(({ line }) => line);
-  // The roles of this very job are among what was looked at.
+  // The roles of this very job are among the processes.
   const roles = lines.filter((line) => / ps --scheduler /.test(line) && /--name ps-[01]/.test(line));
   expect(roles.length).toBeGreaterThanOrEqual(2);
   expect(lines.filter((line) => line.includes(TOKEN) || line.includes(NODE_TOKEN))).toEqual([]);
@@ -168,7 +168,7 @@ test.skipIf(!hasOpenssl)('roles and commands speak TLS by flags and by KINTSUGI_
   const role = (args: string[]): Running => {
     const running = start([...args, ...shown, '--log-format', 'json'], { KINTSUGI_TOKEN: TOKEN });
     cleanups.push(async () => {
-      // The whole job ends: a PS that was asked to hand over first would have nobody to hand over to.
+      // The whole job ends, so a PS that drained would find nobody to hand over to.
       running.process.kill('SIGINT');
       expect((await running.ended).code).toBe(0);
     });

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { renderStatus } from '../../src/cli/status.js';
-import { connect } from '../../src/client/client.js';
+import { connect } from '../../src/library/client/client.js';
 import type { JobStatus } from '../../src/protocol/messages.js';
-import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
+import { type LocalCluster, startLocalCluster } from '../../src/roles/cluster.js';
 import { kintsugi } from './support.js';
 
 let cluster: LocalCluster;
@@ -84,7 +84,7 @@ test('recoveries, dead nodes and losses are told', () => {
     redundancy: 'recovering',
     reasons: ['embedding group 0: recovering'],
     warnings: [],
-    nodes: [{ ...node, alive: false, bytes: 2048, rows: 3 }],
+    nodes: [{ ...node, alive: false, life: 'gone', bytes: 2048, rows: 3 }],
     pools: [],
     tables: [],
     recoveries: [
@@ -97,5 +97,5 @@ test('recoveries, dead nodes and losses are told', () => {
   expect(text).toContain('recovering group 1 shard 2: 40 % of 10 blocks, 1 on demand');
   expect(text).not.toContain('shard 3');
   expect(text).toContain('beyond repair: group 0 shard 1, 5 blocks, 7 rows');
-  expect(text).toMatch(/ps-0 .* dead .* 2\.0 KiB/);
+  expect(text).toMatch(/ps-0 .* dead +gone .* 2\.0 KiB/);
 });

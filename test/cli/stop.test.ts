@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { writeDemoData } from '../../src/train/demo-data.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
 import { CLI, record, start } from './support.js';
 
 /** Nobody listens at this port. */

@@ -2,11 +2,11 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { temporaryDirectory } from '../runtime/support.js';
-import { RawClient } from '../transport/support.js';
+import { RawClient } from '../net/transport/support.js';
+import { temporaryDirectory } from '../roles/support.js';
 import { type Running, start } from './support.js';
 
-/** `fileBytes`: no file of the process can grow beyond it. */
+/** `fileBytes` limits the size of every file that the process writes. */
 async function scheduler(fileBytes?: number): Promise<{ running: Running; port: number; directory: string }> {
   const directory = join(temporaryDirectory(), 'job');
   const args = ['scheduler', '--listen', '127.0.0.1:0', '--dir', directory, '--log-format', 'json'];
@@ -17,7 +17,7 @@ async function scheduler(fileBytes?: number): Promise<{ running: Running; port: 
   return { running, port: Number(address.split(':').at(-1)), directory };
 }
 
-/** A node that joins is written before it is told; what it says of itself is as long as it may be. */
+/** Joins with a label of the greatest length. The scheduler writes a node before it answers it. */
 async function joined(port: number, name: string): Promise<boolean> {
   const peer = await new RawClient(port).prove();
   peer.send({ t: 'join', name, host: 'h'.repeat(4096), address: '127.0.0.1:1', standby: false });
@@ -26,7 +26,7 @@ async function joined(port: number, name: string): Promise<boolean> {
   return answered;
 }
 
-/** The exit code, and what the process says of its end; LMDB says something of its own. */
+/** The exit code, and the lines in which the process says why it ends. */
 async function ended(running: Running): Promise<[code: number | null, said: string[]]> {
   const { code, said } = await running.ended;
   return [code, said.filter((line) => line.startsWith('kintsugi: '))];

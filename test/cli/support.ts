@@ -15,7 +15,7 @@ export interface Output {
   said: string[];
 }
 
-/** To the end of the process. */
+/** Runs a command to its end. */
 export async function kintsugi(args: string[], env: NodeJS.ProcessEnv = {}): Promise<Output> {
   const running = start(args, env);
   return running.ended;
@@ -25,15 +25,15 @@ export interface Running {
   process: ChildProcess;
   ended: Promise<Output>;
   /**
-   * The first line of standard error, now or later, that `matches`; rejects when the process ends without
-   * one.
+   * The first line of standard error, now or later, that `matches`, or a later one (`nth`, from 0); rejects
+   * when the process ends without it.
    */
-  line(matches: (line: string) => boolean): Promise<string>;
+  line(matches: (line: string) => boolean, nth?: number): Promise<string>;
 }
 
 /**
- * `stdin`: "pipe" to write to it, by `process.stdin`. `fileBytes`: no file that it writes can grow beyond it.
- * `node`: another one than this.
+ * Starts a command. With `stdin` "pipe", `process.stdin` writes to it. `fileBytes` limits the size of every
+ * file that the process writes. `node` is the program that runs it.
  */
 export function start(
   args: string[],
@@ -43,7 +43,7 @@ export function start(
   cwd?: string,
   node = process.execPath,
 ): Running {
-  // Ignored, the signal of the limit becomes an error of the write, as on a full disk.
+  // The shell ignores SIGXFSZ, so a write beyond the limit is an error, as on a full disk.
   const limited = ['-c', `trap '' XFSZ; ulimit -f ${(fileBytes ?? 0) / 512}; exec "$@"`, 'sh', node];
   const [command, before] = fileBytes === undefined ? [node, []] : ['/bin/sh', limited];
   const child = spawn(command, [...before, CLI, ...args], {
@@ -74,10 +74,10 @@ export function start(
       });
     });
   });
-  const line = (matches: (line: string) => boolean) =>
+  const line = (matches: (line: string) => boolean, nth = 0) =>
     new Promise<string>((resolve, reject) => {
       const look = () => {
-        const found = lines.find(matches);
+        const found = lines.filter(matches)[nth];
         if (found === undefined && !over) return;
         waiters.delete(look);
         if (found !== undefined) resolve(found);
@@ -89,8 +89,8 @@ export function start(
   return { process: child, ended, line };
 }
 
-/** The fields of the first log record of that name. */
-export async function record(running: Running, event: string): Promise<Record<string, unknown>> {
-  const line = await running.line((text) => text.includes(`"event":"${event}"`));
+/** The fields of the first log record of that name, or of a later one (`nth`, from 0). */
+export async function record(running: Running, event: string, nth = 0): Promise<Record<string, unknown>> {
+  const line = await running.line((text) => text.includes(`"event":"${event}"`), nth);
   return JSON.parse(line) as Record<string, unknown>;
 }

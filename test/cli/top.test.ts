@@ -1,11 +1,11 @@
 import { once } from 'node:events';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { inPlace } from '../../src/cli/screen.js';
-import { connect } from '../../src/client/client.js';
-import { internalsOf } from '../../src/client/internals.js';
+import { connect } from '../../src/library/client/client.js';
+import { internalsOf } from '../../src/library/client/connected.js';
 import type { WorkerReport } from '../../src/protocol/telemetry.js';
-import { type LocalCluster, startLocalCluster } from '../../src/runtime/cluster.js';
-import { startReporting } from '../../src/worker/reporting.js';
+import { type LocalCluster, startLocalCluster } from '../../src/roles/cluster.js';
+import { startReporting } from '../../src/training/worker/reporting.js';
 import { kintsugi, start } from './support.js';
 
 let cluster: LocalCluster;
@@ -13,8 +13,8 @@ beforeAll(async () => {
   cluster = await startLocalCluster({ code: '2+1', ps: 4 });
   const client = await connect(cluster.address);
   const table = await client.createTable({ name: 'items', dim: 4 });
-  // Whoever may make a table may not write on the terminals of others.
-  // The library refuses such names; who asks the scheduler by other means is not stopped by it.
+  // The name of a table must not write on the terminals of others. The library refuses such a name, and the
+  // scheduler does not.
   const { id: _, ...spec } = table.spec;
   const specs = [{ ...spec, name: 'evil\x1b[2J\n\x9b' }];
   await internalsOf(client).session.ask((id) => ({ t: 'createTables', id, specs }));

@@ -5,13 +5,13 @@ import {
   listSections,
   PsClientCore,
 } from '../../src/core/client/client.js';
-import { loadNative, type OptimizerSpec } from '../../src/native.js';
+import { loadNative, type OptimizerSpec } from '../../src/engine/native.js';
 import type { PeerId, TableSpec } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
 
 export const native = loadNative();
 
-/** 512 floats are 2 KiB a row: two rows a block, so that few rows make many blocks. */
+/** Rows of 512 floats have 2 KiB, so a block has two rows, and few rows make many blocks. */
 export const DIM = 512;
 /** A push adds its rows: SGD with lr -1 on zeros. */
 export const ADDING: OptimizerSpec = { kind: 'sgd', lr: -1 };
@@ -22,7 +22,7 @@ export function tableSpec(name = 't', optimizer: OptimizerSpec = ADDING, dim = D
 
 export interface Ticket {
   done: boolean;
-  /** None of its sections is kept any more. */
+  /** True: the client keeps none of its sections any more. */
   released: boolean;
   error: string | undefined;
   rows: Float32Array[];
@@ -55,7 +55,7 @@ export function section(parts: Part[], push: boolean, mode: 0 | 1 = 0): Uint8Arr
   );
 }
 
-/** What a client needs of the cluster it lives in. */
+/** The parts of its cluster that a client needs. */
 interface World {
   readonly events: { name: string; fields: Record<string, unknown> }[];
   send(from: PeerId, to: PeerId, message: Message, parts: readonly Uint8Array[]): void;

@@ -19,14 +19,14 @@ import type { Owner } from '../../src/core/shard/owner.js';
 import type { Effect } from '../../src/core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../../src/core/shared/policy.js';
 import type { Sink } from '../../src/core/sink/sink.js';
-import type { NativeShard } from '../../src/native.js';
+import type { NativeShard } from '../../src/engine/native.js';
 import { type ClusterMap, type PeerId, SCHEDULER, type TableSpec } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { maySend, type Role } from '../../src/protocol/senders.js';
-import { Disk, type Write } from '../../src/sim/disk.js';
+import { Disk, type DiskWrite } from '../../src/sim/disk.js';
 import { ClientActor, native, tableSpec } from './client-actor.js';
 import { MemoryPlace } from './memory-place.js';
-import type { Hold, Match, Packet } from './packets.js';
+import { type Hold, heldBytes, loseHeld, type Match, type Packet } from './packets.js';
 
 export { ADDING, DIM, native, type Part, section, type Ticket, tableSpec } from './client-actor.js';
 export { type Hold, kind, type Packet } from './packets.js';
@@ -47,7 +47,7 @@ export interface ClusterOptions {
   k: number;
   r: number;
   groups?: number;
-  /** Nodes beyond k + r; they join after the group has formed. */
+  /** Number of nodes beyond k + r, which join after the group has formed. */
   spares?: number;
   clients?: number;
   hosts?: string[];
@@ -56,7 +56,7 @@ export interface ClusterOptions {
   clientPolicy?: Partial<ClientPolicy>;
   schedulerPolicy?: Partial<SchedulerPolicy>;
   memoryLimit?: number;
-  /** What the scheduler begins with, and where checkpoints are. Default: a new job, a place of its own. */
+  /** State of the scheduler, and place of checkpoints. Default: those of a new job. */
   state?: () => DurableState;
   place?: MemoryPlace;
 }
@@ -70,10 +70,10 @@ export class Cluster {
   readonly clients: ClientActor[] = [];
   scheduler: Scheduler | undefined;
   private readonly storage: Disk;
-  /** The write under way; done at once unless `slowDisk`. */
-  persisting: Write[] = [];
+  /** The write under way, which ends at once unless `slowDisk` is set. */
+  persisting: DiskWrite[] = [];
   slowDisk = false;
-  /** Open batches are flushed after every step; off, a test calls `flush`. */
+  /** True: open batches are flushed after every step. False: a test calls `flush`. */
   autoFlush = true;
   now = 1000;
   /** Everything that was ever sent, in order. */
@@ -110,7 +110,7 @@ export class Cluster {
     this.settle();
   }
 
-  /** What the scheduler's storage holds. */
+  /** The state in the scheduler's storage. */
   get disk(): DurableState {
     return this.storage.state;
   }
@@ -180,7 +180,7 @@ export class Cluster {
     if (noticed) this.notice(index);
   }
 
-  /** The process ends because it was told to. */
+  /** Ends a process that was told to leave. */
   private leave(actor: NodeActor, inc: number): void {
     if (actor.inc !== inc) return;
     this.left.push(actor.name);
@@ -193,7 +193,7 @@ export class Cluster {
     this.stepScheduler({ kind: 'refused', node, inc });
   }
 
-  /** A new process under the same node name. */
+  /** Starts a new process under the same node name. */
   restart = (index: number): void => this.join(this.nodes[index]!, true);
 
   crashScheduler(): void {
@@ -246,7 +246,7 @@ export class Cluster {
     };
   }
 
-  /** Loses messages until the returned function is called. */
+  /** Drops messages until the returned function is called. */
   lose(match: Match): () => void {
     const entry = { match, packets: undefined };
     this.holds.push(entry);
@@ -264,7 +264,7 @@ export class Cluster {
     return this.events.filter((event) => event.name === name).map((event) => event.fields);
   }
 
-  /** Delivers until nothing is on its way. */
+  /** Delivers messages until none is on its way. */
   settle(): void {
     for (let count = 0; this.queue.length > 0; count++) {
       if (count > 100_000) throw new Error('the cluster never comes to rest');
@@ -308,6 +308,7 @@ export class Cluster {
     for (let left = ms; left > 0; left -= 300) {
       this.now += Math.min(left, 300);
       for (const actor of this.nodes) {
+        this.report(actor, actor.node?.answers.clients() ?? []);
         if (actor.node) this.runNode(actor, actor.node.step({ kind: 'tick', now: this.now }));
       }
       this.settle();
@@ -321,11 +322,25 @@ export class Cluster {
     for (const effect of effects) {
       if (effect.kind === 'send') this.send(actor.id, effect.to, effect.message, effect.parts);
       else if (effect.kind === 'event') this.events.push({ name: effect.name, fields: effect.fields });
-      else if (effect.kind !== 'hangUp')
-        this.place.take(effect, (answer) => this.runNode(actor, actor.node?.step(answer) ?? []));
+      else if (effect.kind === 'hangUp') this.disconnect(actor, effect.peer);
+      else this.place.take(effect, (answer) => this.runNode(actor, actor.node?.step(answer) ?? []));
     }
     if (this.autoFlush && actor.node?.needsFlush) this.runNode(actor, actor.node.step({ kind: 'flush' }));
     if (actor.node?.needsTurn) this.runNode(actor, actor.node.step({ kind: 'turn' }));
+    this.report(actor, actor.node?.answers.charged() ?? []);
+  }
+
+  /** Links hold what is held back (`hold`), and nothing else. */
+  private report(actor: NodeActor, clients: readonly PeerId[]): void {
+    if (clients.length === 0) return;
+    const links = clients.map((client) => [client, heldBytes(this.holds, actor.id, client)] as const);
+    this.runNode(actor, actor.node!.step({ kind: 'taken', links }));
+  }
+
+  /** The connection between a node and a client ends, with what is held back on it. */
+  disconnect(actor: NodeActor, client: PeerId): void {
+    loseHeld(this.holds, actor.id, client);
+    this.runNode(actor, actor.node!.step({ kind: 'gone', client }));
   }
 
   // ---- scheduler
@@ -335,7 +350,7 @@ export class Cluster {
     if (!this.slowDisk) this.persist();
   }
 
-  /** Storage finishes what it has. */
+  /** Finishes the write of the storage. */
   persist(): void {
     for (let next = this.persisting.shift(); next; next = this.persisting.shift()) {
       this.storage.write(next.changes);
@@ -392,7 +407,7 @@ export class Cluster {
     for (const actor of this.nodes) actor.node?.close();
   }
 
-  // ---- what is in the tables
+  // ---- content of the tables
 
   /** Value of a key in a shard, by a pull: every float of its row must be the same. */
   read(m: number, key: number, table = 1): number {
@@ -404,7 +419,7 @@ export class Cluster {
     return row[0]!;
   }
 
-  /** Bytes of every block of a shard; throws when one is absent. */
+  /** Bytes of every block of a shard. @throws when a block is absent */
   image(shard: NativeShard): Buffer {
     const blocks: number[] = [];
     for (const [table, stride, extent] of shard.extents().sort((a, b) => a[0] - b[0])) {
@@ -417,7 +432,7 @@ export class Cluster {
     return Buffer.from(bytes);
   }
 
-  /** Checks the parity equation of every sink on every block; the number of blocks that were checked. */
+  /** Checks the parity equation of every sink on every block. Returns the number of blocks. */
   checkParities(): number {
     let checked = 0;
     for (const group of this.map.groups) {

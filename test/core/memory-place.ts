@@ -1,22 +1,23 @@
-/** A place of checkpoints in memory: writes are done at once, unless a test holds them or has them fail. */
+/** A place of checkpoints in memory: writes end at once, unless a test holds them or has them fail. */
+
+import type { ErrorCode } from '../../src/common/errors.js';
 import type { FetchAnswer } from '../../src/core/node/loading.js';
 import type { StoreAnswer } from '../../src/core/node/saving.js';
 import type { PublishAnswer, SchedulerEffect } from '../../src/core/scheduler/ledger.js';
 import type { FetchEffect, StoreEffect } from '../../src/core/shared/outbox.js';
-import type { ErrorCode } from '../../src/errors.js';
 
 type PublishEffect = SchedulerEffect & { kind: 'publish' };
 
 export class MemoryPlace {
   readonly files = new Map<string, StoreEffect>();
   readonly manifests: PublishEffect['draft'][] = [];
-  /** Of their states, when they are written. */
+  /** Age of the state of each manifest when it was written, in milliseconds. */
   readonly agesMs: number[] = [];
-  /** Why files are not written or read, and manifests are not written; undefined: they do not. */
+  /** Why files are not written or read, and manifests are not written; undefined: nothing fails. */
   storeFails: ErrorCode | undefined;
   fetchFails: ErrorCode | undefined;
   publishFails: { code: ErrorCode; newest?: number } | undefined;
-  /** Writes wait for `release`. */
+  /** True: writes wait for `release`. */
   held = false;
   private waiting: (() => void)[] = [];
 

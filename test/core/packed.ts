@@ -1,5 +1,5 @@
 /** Requests and answers whose lists are packed in their headers, as tests write and read them. */
-import type { ErrorCode } from '../../src/errors.js';
+import type { ErrorCode } from '../../src/common/errors.js';
 import { packItems, unpackItems } from '../../src/protocol/items.js';
 import type { MessageOf } from '../../src/protocol/messages.js';
 

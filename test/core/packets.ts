@@ -1,4 +1,4 @@
-/** Messages between the machines of a test, and how it names some of them. */
+/** Messages between the machines of a test, and filters for some of them. */
 import type { PeerId } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
 
@@ -10,7 +10,7 @@ export interface Packet {
 }
 export type Match = (packet: Packet) => boolean;
 
-/** Messages of these kinds, optionally only from or to a peer. */
+/** Filter for messages of these kinds, optionally only from or to a peer. */
 export function kind(names: Message['t'] | Message['t'][], ends: { from?: PeerId; to?: PeerId } = {}): Match {
   const wanted = [names].flat();
   return ({ from, to, message }) =>
@@ -20,8 +20,26 @@ export function kind(names: Message['t'] | Message['t'][], ends: { from?: PeerId
 /** Messages that a test keeps back. */
 export interface Hold {
   readonly packets: Packet[];
-  /** Lets them go, in the order they were sent, and later ones pass. */
+  /** Delivers the kept messages, in the order in which they were sent. Later messages pass. */
   release(): void;
-  /** Throws away what was kept; later ones pass. */
+  /** Drops the kept messages. Later messages pass. */
   drop(): void;
+}
+
+interface Held {
+  readonly packets: Packet[] | undefined;
+}
+
+/** Payload that is held back between two peers: what a link has not taken. */
+export function heldBytes(holds: readonly Held[], from: PeerId, to: PeerId): number {
+  const held = holds.flatMap(({ packets = [] }) => packets);
+  const parts = held.filter((packet) => packet.from === from && packet.to === to).flatMap((p) => p.parts);
+  return parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
+}
+
+/** Loses what is held back between two peers. */
+export function loseHeld(holds: readonly Held[], from: PeerId, to: PeerId): void {
+  for (const { packets = [] } of holds)
+    for (let i = packets.length - 1; i >= 0; i--)
+      if (packets[i]!.from === from && packets[i]!.to === to) packets.splice(i, 1);
 }

@@ -1,4 +1,4 @@
-/** What is compressed reads as what is not, and what is broken is named. */
+/** Compressed files read as plain ones do, and a broken file is named. */
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { criteo } from '../../src/data/criteo.js';
 import { GrowingFiles } from '../../src/data/growing.js';
 import { expandPaths } from '../../src/data/paths.js';
 import { npyArray } from '../../src/data/vectors/arrays.js';
-import { row, temporaryDirectory } from '../train/rows.js';
+import { row, temporaryDirectory } from '../training/models/rows.js';
 import { zstdStored } from './zstd.js';
 
 const TEXT = Buffer.from(

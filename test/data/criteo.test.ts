@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { categoryKey, criteo, missingKey } from '../../src/data/criteo.js';
-import type { Batch } from '../../src/train/trainer.js';
-import { row, temporaryDirectory } from '../train/rows.js';
+import type { Batch } from '../../src/training/models/trainer.js';
+import { row, temporaryDirectory } from '../training/models/rows.js';
 import { type ReadOptions, readBatches } from './read.js';
 
 const { countRows } = criteo;
@@ -116,7 +116,7 @@ describe('errors', () => {
   test.each([
     ['too few columns', '1\t2\t3', ':2:6: 3 columns instead of 40'],
     ['too many columns', `${good}\t`, ':2:41: 41 columns instead of 40'],
-    ['an empty line', '', ':2:1: 1 columns instead of 40'],
+    ['an empty line', '', ':2: a blank line; only the end of a file may have some'],
     ['a label that is not 0 or 1', row('2'), ':2:1: the label must be 0 or 1, not "2"'],
     ['a label with more behind it', row('10'), ':2:1: the label must be 0 or 1, not "10"'],
     ['no label', row(''), ':2:1: the label must be 0 or 1, not ""'],

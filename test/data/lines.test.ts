@@ -5,17 +5,17 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe as describeError } from '../../src/common/errors.js';
 import type { Batch } from '../../src/data/batch.js';
 import { CriteoRows, categoryKey, criteo, missingKey } from '../../src/data/criteo.js';
 import { delimitedParser } from '../../src/data/delimited.js';
 import { lineFormat } from '../../src/data/lines.js';
 import { parseSchema } from '../../src/data/parse-schema.js';
-import { type Reader, readerOf } from '../../src/data/reader.js';
+import { type DataReader, readerOf } from '../../src/data/reader.js';
 import { SchemaRows } from '../../src/data/rows.js';
 import type { Schema } from '../../src/data/schema.js';
-import { describe as describeError } from '../../src/errors.js';
-import { loadNative } from '../../src/native.js';
-import { temporaryDirectory } from '../train/rows.js';
+import { loadNative } from '../../src/engine/native.js';
+import { temporaryDirectory } from '../training/models/rows.js';
 import { readBatches } from './read.js';
 
 type Random = (below: number) => number;
@@ -41,7 +41,7 @@ function plain({ size, labels, dense, keys, columns, targets, weights, times }: 
 }
 
 /** All batches of a file, and the error after them. */
-async function outcome(reader: Reader, file: string, batch: number): Promise<unknown[]> {
+async function outcome(reader: DataReader, file: string, batch: number): Promise<unknown[]> {
   const seen: unknown[] = [];
   try {
     for await (const each of readBatches(reader, { files: [file], batch })) seen.push(plain(each));
@@ -83,7 +83,7 @@ describe.each(['auto', 'scalar'])('kernels: %s', (isa) => {
   ];
   const schema = parseSchema(written, 'schema.json');
 
-  /** What is mostly right, and what is perhaps wrong. */
+  /** Cells that are mostly right, and cells that may be wrong. */
   const WRONG = [
     '',
     ' ',
@@ -171,17 +171,18 @@ describe.each(['auto', 'scalar'])('kernels: %s', (isa) => {
   }
 
   /** `single`: every line goes through TypeScript. */
-  function readerFor(of: Schema, delimiter: string, single: boolean): Reader {
+  function readerFor(of: Schema, delimiter: string, single: boolean): DataReader {
     const parserOf = delimitedParser(of, delimiter);
     const format = lineFormat(async (path) => {
       const { addAll, ...parser } = await parserOf(path);
       expect(addAll).toBeDefined();
       return single ? parser : { ...parser, addAll: addAll! };
     });
-    return readerOf(
-      () => format,
-      (capacity) => new SchemaRows(of, capacity),
-    );
+    return readerOf({
+      formatOf: () => format,
+      grows: () => true,
+      begin: (capacity) => new SchemaRows(of, capacity),
+    });
   }
 
   test.each([
@@ -205,7 +206,7 @@ describe.each(['auto', 'scalar'])('kernels: %s', (isa) => {
     expect(batches).toBeGreaterThan(150);
   });
 
-  /** What the layout says, the slow way. */
+  /** A line of the layout as a row, parsed the slow way. */
   function criteoRow(line: string) {
     const [label, ...fields] = line.split('\t');
     const integer = (text: string) => Math.fround(Math.log1p(Math.max(0, Number(text))));

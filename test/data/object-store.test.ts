@@ -6,8 +6,8 @@ import { chunks } from '../../src/data/bytes.js';
 import { fileSource } from '../../src/data/file-source.js';
 import { openReader } from '../../src/data/open.js';
 import { expandPaths } from '../../src/data/paths.js';
-import { ENDPOINT, makeBucket, startProxy } from '../checkpoint/s3-server.js';
-import { temporaryDirectory } from '../train/rows.js';
+import { ENDPOINT, makeBucket, startProxy } from '../stores/checkpoint/s3-server.js';
+import { temporaryDirectory } from '../training/models/rows.js';
 import { readBatches } from './read.js';
 import { FORMAT_NAMES, samples, schema, writeSamples } from './samples.js';
 

@@ -1,9 +1,9 @@
 /** Which files a path, a directory and a pattern stand for, and in which order. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { expandPaths } from '../../src/data/paths.js';
-import { temporaryDirectory } from '../train/rows.js';
+import { temporaryDirectory } from '../training/models/rows.js';
 
 function tree(...names: string[]): string {
   const root = temporaryDirectory();
@@ -49,4 +49,37 @@ test('nothing is an error that names what was given', async () => {
       message: expect.stringContaining(join(root, path.split('/')[0]!)),
     });
   }
+});
+
+test('a directory that links reach twice is an error: its samples would be trained twice', async () => {
+  const links: Record<string, string>[] = [
+    { 'a/up': '..' },
+    { 'a/self': '.' },
+    // Each level doubles the paths: a walk along them would not end.
+    { 'a/one': '.', 'a/two': '.' },
+    { 'a/b': '../c', 'c/b': '../a' },
+    { other: 'a' },
+  ];
+  for (const each of links) {
+    const root = tree('a/1.tsv', 'c/2.tsv');
+    for (const [name, target] of Object.entries(each)) symlinkSync(target, join(root, name));
+    const error = await expanded(root, '').catch((thrown: unknown) => thrown);
+    expect(error, JSON.stringify(each)).toMatchObject({ code: 'BAD_DATA' });
+    const { message } = error as Error;
+    expect(message).toMatch(/: is the same directory as .*, by a link$/);
+    expect(Object.keys(each).some((name) => message.startsWith(join(root, name)))).toBe(true);
+  }
+});
+
+test('a link to a directory elsewhere is followed; a pattern follows each of its names once', async () => {
+  const root = tree('data/1.tsv', 'elsewhere/2.tsv');
+  symlinkSync('../elsewhere', join(root, 'data/link'));
+  expect(await expanded(root, 'data')).toEqual(['data/1.tsv', 'data/link/2.tsv']);
+  expect(await expanded(root, 'data', 'elsewhere')).toEqual([
+    ...['data/1.tsv', 'data/link/2.tsv'],
+    'elsewhere/2.tsv',
+  ]);
+  symlinkSync('.', join(root, 'data/self'));
+  expect(await expanded(root, 'data/*.tsv')).toEqual(['data/1.tsv']);
+  expect(await expanded(root, 'data/*/*.tsv')).toEqual(['data/link/2.tsv', 'data/self/1.tsv']);
 });

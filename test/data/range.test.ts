@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { criteo } from '../../src/data/criteo.js';
-import { row, temporaryDirectory } from '../train/rows.js';
+import { row, temporaryDirectory } from '../training/models/rows.js';
 import { cutFiles } from './read.js';
 
 const { countRows, readRange } = criteo;

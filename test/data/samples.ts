@@ -88,7 +88,7 @@ function delimited(rows: readonly Sample[], delimiter: string): string {
 
 export interface ParquetOptions {
   codec?: 'UNCOMPRESSED' | 'SNAPPY';
-  /** Of columns that are not lists; usually the writer takes the smallest */
+  /** Encodings of columns that are not lists; usually the writer takes the smallest */
   encodings?: Partial<Record<keyof Sample, string>>;
 }
 

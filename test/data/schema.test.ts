@@ -1,11 +1,11 @@
-/** What a schema may say, its defaults, and one line for what it may not. */
+/** Schemas: what they may say, their defaults, and one line for each thing that they may not say. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { keyOf } from '../../src/data/keys.js';
 import { parseSchema, readSchema } from '../../src/data/parse-schema.js';
 import { columnsOf, denseWidth } from '../../src/data/schema.js';
-import { temporaryDirectory } from '../train/rows.js';
+import { temporaryDirectory } from '../training/models/rows.js';
 import { schema, WRITTEN } from './samples.js';
 
 const GOOD = { label: 'y', sparse: ['c'] };
@@ -74,7 +74,7 @@ test.each([
   [
     'an unknown key',
     { label: 'y', sparse: [{ column: 'c', key: 'int' }] },
-    's.json: sparse[0].key must be one of "integer", "hash", "string", not "int"',
+    's.json: sparse[0].key must be one of "integer", "hash", "hash64", "string", not "int"',
   ],
   [
     'pooling of one value',
@@ -163,7 +163,7 @@ describe('keys', () => {
 
   test('what is no value is named', () => {
     expect(() => keyOf(column({ key: 'integer' }), 'x')).toThrow(
-      'must be an integer from 0 to 2^63 - 1, not x',
+      'must be an integer from -2^63 + 1 to 2^64 - 2, and neither -1 nor 2^63, not "x"',
     );
   });
 });

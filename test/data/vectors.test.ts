@@ -1,12 +1,12 @@
-/** Pretrained embeddings: every format has the same rows, and what is wrong is said with its place. */
+/** Pretrained embeddings: every format gives the same rows, and errors name their place. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Dtype } from '../../src/checkpoint/safetensors.js';
 import { keyOf } from '../../src/data/keys.js';
 import type { SparseColumn } from '../../src/data/schema.js';
 import { readVectors } from '../../src/data/vectors/open.js';
+import type { Dtype } from '../../src/stores/checkpoint/safetensors.js';
 import { npy, parquet, safetensors, VECTOR_FORMATS, type Vectors, vectors, writeVectors } from './vectors.js';
 
 const DIM = 3;
@@ -55,6 +55,16 @@ test.each(VECTOR_FORMATS)('%s: all rows, in their order', async (name) => {
   expect(found.batches).toBe(Math.ceil(230 / 64));
 });
 
+test('a line has at most 4 MiB, wherever it ends', async () => {
+  const most = 4 * 2 ** 20;
+  const text = (bytes: number) => `key,values,more\n1,1|2|3,${'x'.repeat(bytes - 8)}\n`;
+  expect((await reading('longest.csv', text(most), { values: 'values' })).keys).toEqual([1n]);
+  await expect(reading('longer.csv', text(most + 1), { values: 'values' })).rejects.toMatchObject({
+    code: 'BAD_DATA',
+    message: `${join(directory, 'longer.csv')}:2: a line of more than ${most} bytes`,
+  });
+});
+
 test('keys are those that a column of a schema has, also of text and in the common table', async () => {
   const all = vectors(20, DIM, (row) => `item ${row % 7 === 0 ? 'ä' : row}`);
   for (const column of [
@@ -69,7 +79,7 @@ test('keys are those that a column of a schema has, also of text and in the comm
 
 test.each<Dtype>(['F64', 'F16', 'BF16'])('values may be %s', async (dtype) => {
   const { rows } = vectors(50, DIM);
-  // What this type holds of them.
+  // Values that this type holds exactly.
   const values = rows.flat().map((value) => Math.round(value * 4) / 4 || 0);
   const tensor = { name: 'w', dtype, shape: [50, DIM], values };
   const found = await reading('types.safetensors', safetensors([tensor]));
@@ -100,10 +110,10 @@ describe('what is wrong is one line with its place', () => {
   };
   const good = vectors(6, DIM);
   const tensor = { name: 'w', dtype: 'F32' as const, shape: [6, DIM], values: good.rows.flat() };
-  const ids = { name: 'ids', dtype: 'I64' as const, shape: [6], values: [1, 2, -3, 4, 5, 6] };
+  const ids = { name: 'ids', dtype: 'I64' as const, shape: [6], values: [1, 2, -1, 4, 5, 6] };
   test.each<[string, string | Buffer, Own, RegExp]>([
     ['a.csv', 'key,a,b,c\n1,2,3,4\n2,3,x,5\n', {}, /a\.csv:3: value 2 must be a number .*, not "x"$/],
-    ['a.csv', 'key,a,b,c\n1,2,3,4\n-2,3,4,5\n', {}, /a\.csv:3: the key must be an integer .*, not "-2"$/],
+    ['a.csv', 'key,a,b,c\n1,2,3,4\n-1,3,4,5\n', {}, /a\.csv:3: the key must be an integer .*, not "-1"$/],
     ['a.csv', 'key,a,b,c\n,2,3,4\n', {}, /a\.csv:2: the key must be .*, not nothing$/],
     ['a.csv', 'key,a,b,c\n1,2,3\n', {}, /a\.csv:2: 3 columns instead of 4$/],
     ['a.csv', 'key,a,b\n1,2,3\n', {}, /a\.csv:2: must have 3 values, as the table has, not 2$/],
@@ -135,7 +145,7 @@ describe('what is wrong is one line with its place', () => {
     ],
     ['a.npy', npy(tensor), { keys: 'ids.csv' }, /must be in another npy file, not "ids\.csv"$/],
     ['a.npy', npy(tensor), { values: 'w' }, /has one array: leave --values out$/],
-    ['a.safetensors', safetensors([tensor, ids]), { keys: 'ids' }, /"w"\[2\]: the key must be .*, not -3$/],
+    ['a.safetensors', safetensors([tensor, ids]), { keys: 'ids' }, /"w"\[2\]: the key must be .*, not -1$/],
     ['a.safetensors', safetensors([tensor, ids]), { keys: 'id' }, /must have a tensor "id", and has w, ids$/],
     ['a.safetensors', safetensors([tensor, { ...tensor, name: 'v' }]), {}, /it has w \(F32 of 6 x 3\), v/],
     [

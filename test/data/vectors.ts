@@ -3,12 +3,12 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { parquetWriteBuffer } from 'hyparquet-writer';
-import { type Dtype, encodeHeader } from '../../src/checkpoint/safetensors.js';
+import { type Dtype, encodeHeader } from '../../src/stores/checkpoint/safetensors.js';
 import { zstdStored } from './zstd.js';
 
 export interface Vectors {
   keys: readonly (number | bigint | string)[];
-  /** Of each key; numbers that single precision holds */
+  /** The row of each key; numbers that single precision holds */
   rows: readonly (readonly number[])[];
 }
 
@@ -22,7 +22,7 @@ export function vectors(count: number, dim: number, keyOf = (row: number): numbe
   };
 }
 
-/** Of an element, in its bits. */
+/** Elements of each type, in their bits. */
 const ENCODE: Partial<Record<Dtype, (values: readonly (number | bigint)[]) => ArrayBufferView>> = {
   F32: (values) => Float32Array.from(values as number[]),
   F64: (values) => Float64Array.from(values as number[]),
@@ -66,7 +66,7 @@ const NUMPY: Partial<Record<Dtype, string>> = { F16: '<f2', F32: '<f4', F64: '<f
 export function npy({ dtype, shape, values }: Omit<ArrayToWrite, 'name'>, header?: string): Buffer {
   const dims = shape.length === 1 ? `${shape[0]},` : shape.join(', ');
   const text = header ?? `{'descr': '${NUMPY[dtype]}', 'fortran_order': False, 'shape': (${dims}), }`;
-  // What comes before the values is a multiple of 64 bytes.
+  // The header is padded to a multiple of 64 bytes.
   const padded = `${text.padEnd(Math.ceil((text.length + 11) / 64) * 64 - 11)}\n`;
   const lead = Buffer.from([
     0x93,

@@ -7,10 +7,10 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { METRICS } from '../../src/runtime/metrics/declared.js';
-import { writeDemoData } from '../../src/train/demo-data.js';
+import { METRICS } from '../../src/roles/metrics/declared.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
 import { kintsugi } from '../cli/support.js';
-import { COUNTING, client, cluster, firstKeys } from '../runtime/support.js';
+import { COUNTING, client, cluster, firstKeys } from '../roles/support.js';
 import { PRESENT, Prometheus, promtool } from './prometheus.js';
 
 interface Panel {
@@ -62,7 +62,7 @@ describe.skipIf(!PRESENT)('beside a job in which a PS dies and one more comes', 
   let prometheus: Prometheus;
   let span: [from: number, to: number];
 
-  /** What is scraped, by the log of the roles. */
+  /** Addresses that are scraped, by the log of the roles. */
   function addresses(log: string): Set<string> {
     const found = new Set<string>();
     if (!existsSync(log)) return found;
@@ -134,7 +134,7 @@ describe.skipIf(!PRESENT)('beside a job in which a PS dies and one more comes', 
     const [losses] = await prometheus.range('max(kintsugi_node_losses_total)', ...span, 0.5);
     expect(losses!.values.at(-1)![1]).toBe(1);
     const [recovered] = await prometheus.range('min(kintsugi_recovery_duration_seconds_count)', ...span, 0.5);
-    // Of each phase.
+    // Recoveries of each phase were counted.
     expect(recovered!.values.at(-1)![1]).toBeGreaterThan(0);
   });
 });

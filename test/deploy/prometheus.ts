@@ -10,7 +10,7 @@ const has = (tool: string): boolean => spawnSync(tool, ['--version'], { stdio: '
 export const PRESENT = has('prometheus') && has('promtool');
 if (!PRESENT) console.error('LEFT OUT: prometheus is not installed (Debian: apt-get install prometheus)');
 
-/** What promtool says; throws where it finds a fault. */
+/** The output of promtool; throws where it finds a fault. */
 export function promtool(args: string[], input = ''): string {
   const done = spawnSync('promtool', args, { encoding: 'utf8', input });
   if (done.status !== 0) throw new Error(`promtool ${args.join(' ')}: ${done.stdout}${done.stderr}`);
@@ -29,7 +29,7 @@ export class Prometheus {
     private readonly targetsFile: string,
   ) {}
 
-  /** `every`: of scrapes and evaluations, in milliseconds. */
+  /** `every`: milliseconds between scrapes, and between evaluations. */
   static async start(directory: string, rules: string, every: number): Promise<Prometheus> {
     const targets = join(directory, 'targets.json');
     const config = join(directory, 'prometheus.yml');
@@ -70,7 +70,7 @@ export class Prometheus {
     renameSync(`${this.targetsFile}.new`, this.targetsFile);
   }
 
-  /** What an expression was in a span of time; steps that are no numbers are left out. */
+  /** Values of an expression in a span of time; steps that are no numbers are left out. */
   async range(expr: string, from: number, to: number, stepSeconds: number): Promise<Series[]> {
     const asked = { query: expr, start: `${from}`, end: `${to}`, step: `${stepSeconds}` };
     const url = `http://${this.address}/api/v1/query_range?${new URLSearchParams(asked)}`;

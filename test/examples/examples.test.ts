@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { writeDemoData } from '../../src/train/demo-data.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
 import { kintsugi } from '../cli/support.js';
 
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url));
@@ -119,7 +119,7 @@ test('no example is left out', async () => {
     'logistic.mjs',
     'online-learning.mjs',
     'quickstart.mjs',
-    // test/checkpoint/reader.test.ts runs it.
+    // test/stores/checkpoint/reader.test.ts runs it.
     'read-checkpoint.mjs',
     'recovery.mjs',
     'source.mjs',

@@ -6,14 +6,14 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { KintsugiError } from '../../src/common/errors.js';
 import { openReader } from '../../src/data/open.js';
-import { KintsugiError } from '../../src/errors.js';
 import { readBatches } from '../data/read.js';
 import { FORMAT_NAMES, parquet, samples, schema, writeSamples } from '../data/samples.js';
-import { temporaryDirectory } from '../train/rows.js';
+import { temporaryDirectory } from '../training/models/rows.js';
 import { damaged, randomOf } from './damage.js';
 
-/** Of each kind: the formats, and parquet of three encodings */
+/** Files of each kind: the formats, and parquet of three encodings */
 const FILES = Number(process.env.KINTSUGI_DATA_FILES ?? 450) / (FORMAT_NAMES.length + 3);
 
 async function readAll(file: string): Promise<number> {
@@ -65,7 +65,7 @@ const PLAIN = ['rating', 'age', 'count', 'user', 'city', 'hash', 'weight', 'time
 const plain = Object.fromEntries(PLAIN.map((name) => [name, 'PLAIN']));
 const delta = { rating: 'DELTA_BINARY_PACKED', count: 'DELTA_BINARY_PACKED', user: 'DELTA_BINARY_PACKED' };
 
-/** Nothing stands between the damage and the decoder here. */
+/** Without compression there is no check between the damage and the decoder. */
 test.each([
   ['as the writer likes', {}],
   ['plain', plain],

@@ -1,7 +1,7 @@
 // The fuzzer of checkpoint files in a small mode; `npm run fuzz:files` runs a million.
 import { describe, expect, it } from 'vitest';
-import { decodeManifest } from '../../src/checkpoint/manifest.js';
-import { decodeSegment } from '../../src/checkpoint/segment.js';
+import { decodeManifest } from '../../src/stores/checkpoint/manifest.js';
+import { decodeSegment } from '../../src/stores/checkpoint/segment.js';
 import { fuzzFiles, fuzzPlaces } from './files.js';
 
 const FILES = Number(process.env.KINTSUGI_FILES ?? 4000);

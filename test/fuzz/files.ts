@@ -6,18 +6,18 @@
  * `npm run fuzz:files` runs a million, or KINTSUGI_FILES of them from seed KINTSUGI_SEED.
  */
 import { createHash } from 'node:crypto';
-import { byteLength, bytesOf } from '../../src/checkpoint/bytes.js';
-import { decodeManifest, encodeManifest } from '../../src/checkpoint/manifest.js';
-import { type decodeSegment, encodeSegment, type Segment } from '../../src/checkpoint/segment.js';
-import { segmentProblem, verifyCheckpoint } from '../../src/checkpoint/verify.js';
+import { KintsugiError } from '../../src/common/errors.js';
 import { entriesOf, stateOf } from '../../src/core/scheduler/entries.js';
 import { type DurableState, restoredJob } from '../../src/core/scheduler/scheduler.js';
-import { KintsugiError } from '../../src/errors.js';
-import { loadNative, type NativeShard } from '../../src/native.js';
+import { loadNative, type NativeShard } from '../../src/engine/native.js';
+import { choose } from '../../src/library/serving/apply.js';
 import { type CheckpointDraft, type Manifest, manifestName } from '../../src/protocol/checkpoints.js';
 import { toMessage } from '../../src/protocol/validate.js';
-import { choose } from '../../src/serving/apply.js';
-import { draftOf, joined, random as numbers, rows, shardOf, TABLES } from '../checkpoint/support.js';
+import { byteLength, bytesOf } from '../../src/stores/checkpoint/bytes.js';
+import { decodeManifest, encodeManifest } from '../../src/stores/checkpoint/manifest.js';
+import { type decodeSegment, encodeSegment, type Segment } from '../../src/stores/checkpoint/segment.js';
+import { segmentProblem, verifyCheckpoint } from '../../src/stores/checkpoint/verify.js';
+import { draftOf, joined, random as numbers, rows, shardOf, TABLES } from '../stores/checkpoint/support.js';
 import { mutate, Random, retype } from './frames.js';
 import { MapPlace } from './map-place.js';
 
@@ -171,7 +171,7 @@ function normalized(sessions: NonNullable<Segment['sessions']>): unknown[] {
   ];
 }
 
-/** Whoever restores gives rows to the engine. True: it took all. */
+/** Gives the rows to the engine, as a restore does. True: it took all. */
 function taken(native: NativeShard, { tables }: Segment): boolean {
   return tables
     .map(({ name, keys, values, state }) => {
@@ -181,7 +181,7 @@ function taken(native: NativeShard, { tables }: Segment): boolean {
     .every((applied) => applied);
 }
 
-/** What programs do with a manifest that they have read. True: a job would begin with it. */
+/** Uses a manifest as programs do that have read it. True: a job would begin with it. */
 function use(manifest: Manifest): boolean {
   const { format: _f, version: _v, parents: _p, rows: _r, bytes: _b, ...rest } = manifest;
   const again = decodeManifest(encodeManifest(rest), manifest.number);

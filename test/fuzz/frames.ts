@@ -178,6 +178,7 @@ const FIELDS: Record<Message['t'], object> = {
   unrecoverable: { ...shard, gen: 4, v: 9, blocks: 3 },
   reach: { node: 3, inc: 1 },
   reached: { node: 3, inc: 1, silentMs: 250 },
+  pulse: { node: 3, inc: 1, job: 'job', ageMs: 40, gapMs: 90 },
   confirmedLost: { ...shard, gen: 4, v: 9 },
   createTables: { id: 2, specs: [table] },
   tablesCreated: { id: 2, tables: [table], code: 'LIMIT', message: 'too many' },

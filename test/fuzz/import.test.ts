@@ -6,14 +6,14 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
+import { KintsugiError } from '../../src/common/errors.js';
 import type { SparseColumn } from '../../src/data/schema.js';
 import { readVectors } from '../../src/data/vectors/open.js';
-import { KintsugiError } from '../../src/errors.js';
 import { npy, safetensors, VECTOR_FORMATS, vectors, writeVectors } from '../data/vectors.js';
-import { temporaryDirectory } from '../train/rows.js';
+import { temporaryDirectory } from '../training/models/rows.js';
 import { damaged, randomOf } from './damage.js';
 
-/** Of each kind: the formats, the keys of npy, and two headers alone */
+/** Files of each kind: the formats, the keys of npy, and two headers alone */
 const FILES = Math.ceil(Number(process.env.KINTSUGI_IMPORTS ?? 900) / (VECTOR_FORMATS.length + 3));
 const LIMIT_MS = 60_000 + 100 * FILES;
 const DIM = 3;

@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { scrub } from '../../src/tools/scrub.js';
+import { scrub } from '../../src/library/tools/scrub.js';
 import { type Running, record, start } from '../cli/support.js';
-import { COUNTING, client, expectExactSums, Pusher, redundant } from '../runtime/support.js';
+import { COUNTING, client, expectExactSums, Pusher, redundant } from '../roles/support.js';
 import { Impostor } from './impostor.js';
 
 const MESSAGES = Number(process.env.KINTSUGI_MESSAGES ?? 6000);
@@ -32,7 +32,7 @@ function run(args: string[], dead: string[], directory: string): Running {
   return running;
 }
 
-/** What a role has refused, of all kinds. */
+/** Number of messages that a role has refused, of all kinds. */
 async function refusedBy(address: string): Promise<number> {
   const metrics = await (await fetch(`http://${address}/metrics`)).text();
   const counts = [...metrics.matchAll(/^kintsugi_refused_messages_total\{[^}]*\} (\d+)$/gm)];

@@ -1,16 +1,17 @@
 /**
  * A client with a valid token that sends what it likes: valid-looking messages of every kind, in any order,
- * to the scheduler and to every PS, as itself and as others. What it may not send closes its connection, and
- * it comes back. impostor.test.ts runs it small. `npm run fuzz:senders` sends a million, or KINTSUGI_MESSAGES
- * of them, from seed KINTSUGI_SEED.
+ * to the scheduler and to every PS, as itself and as others. A message that it may not send closes its
+ * connection, and it comes back. impostor.test.ts runs it small. `npm run fuzz:senders` sends a million, or
+ * KINTSUGI_MESSAGES of them, from seed KINTSUGI_SEED.
  */
+
+import { parseAddress } from '../../src/net/address.js';
+import { dial, type Link } from '../../src/net/transport/index.js';
 import { packItems } from '../../src/protocol/items.js';
 import { type ClusterMap, SCHEDULER } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { maySend } from '../../src/protocol/senders.js';
 import { toMessage } from '../../src/protocol/validate.js';
-import { parseAddress } from '../../src/runtime/address.js';
-import { dial, type Link } from '../../src/transport/index.js';
 import { SAMPLES } from './frames.js';
 
 export interface ImpostorOptions {
@@ -130,7 +131,7 @@ export class Impostor {
   private choose(role: 'scheduler' | 'node'): Message {
     for (;;) {
       const sample = this.of(KINDS);
-      // Its session ends with a goodbye, and the next one costs the scheduler a write.
+      // A goodbye ends the session, and the next one costs the scheduler a write.
       if (sample.t === 'detach' && this.below(10) > 0) continue;
       if (maySend('client', role, sample.t) || this.below(40) === 0) return sample;
     }
@@ -195,7 +196,7 @@ export class Impostor {
     for (const [field, values] of Object.entries(choices))
       if (field in header && this.below(8) > 0) header[field] = this.of(values);
     if ('client' in header && this.below(4) > 0) delete header.client;
-    // It may be told to: now and then, because it is built anew each time.
+    // A sink may be told to be replaced, but only now and then, because it is built anew each time.
     if (sample.t === 'replaceSink' && this.below(50) > 0) header.sid = 0;
     return header;
   }

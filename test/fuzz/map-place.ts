@@ -1,14 +1,14 @@
 /** A place in memory. */
 import { createHash } from 'node:crypto';
-import { publishCheckpoint } from '../../src/checkpoint/checkpoints.js';
+import { publishCheckpoint } from '../../src/stores/checkpoint/checkpoints.js';
 import {
   noSuchFile,
   type Place,
-  type Stored,
   type StoredFile,
+  type StoredObject,
   tooLarge,
-} from '../../src/checkpoint/place.js';
-import { draftOf, joined, writeShards } from '../checkpoint/support.js';
+} from '../../src/stores/checkpoint/place.js';
+import { draftOf, joined, writeShards } from '../stores/checkpoint/support.js';
 
 export class MapPlace implements Place {
   readonly url = 'memory';
@@ -20,7 +20,7 @@ export class MapPlace implements Place {
     return place;
   }
 
-  async put(name: string, parts: readonly Uint8Array[]): Promise<Stored> {
+  async put(name: string, parts: readonly Uint8Array[]): Promise<StoredObject> {
     const bytes = joined(parts);
     this.files.set(name, bytes);
     return { bytes: bytes.byteLength, sha256: createHash('sha256').update(bytes).digest('hex') };

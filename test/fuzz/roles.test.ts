@@ -1,7 +1,7 @@
 // Valid messages with any contents, from peers that are not the scheduler: a node or a scheduler handles them
 // or refuses them. Anything else that it throws would end its process.
 import { afterEach, describe, expect, it } from 'vitest';
-import { isRefusal } from '../../src/errors.js';
+import { isRefusal } from '../../src/common/errors.js';
 import { packItems } from '../../src/protocol/items.js';
 import { SCHEDULER } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
@@ -60,7 +60,7 @@ function forge(below: (limit: number) => number, samples = SAMPLES): Message {
   return toMessage(sample);
 }
 
-/** Who may send it, but never the scheduler. */
+/** A role that may send the message, but never the scheduler. */
 function strangerFor({ t }: Message, to: Role): Role {
   const role = senderOf(t, to);
   return role === 'scheduler' ? 'client' : role;
@@ -89,7 +89,7 @@ function parts(below: (limit: number) => number): Uint8Array[] {
   return [list, new Uint8Array(4 * below(2100)).fill(below(3))].slice(0, 1 + below(2));
 }
 
-/** What nodes say to each other about a stream. */
+/** Messages of nodes to each other about a stream. */
 const OF_STREAMS = SAMPLES.filter((sample) =>
   [
     ...['open', 'start', 'delta', 'committed', 'content', 'lacking', 'recover'],

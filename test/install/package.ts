@@ -17,14 +17,14 @@ import { tmpdir } from 'node:os';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { currentPlatform } from '../../src/addon-file.js';
+import { currentPlatform } from '../../src/engine/addon-file.js';
 
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
-/** Of other Nodes and npms; kept for the next run. */
+/** Folder of other Nodes and npms; it is kept for the next run. */
 const TOOLS = join(ROOT, 'build/tools');
 const OUTPUT_BYTES = 64 * 1024 * 1024;
 
-/** What npm and the programs of packages need of a system. No compiler, make or Python. */
+/** Programs of a system that npm and the programs of packages need. No compiler, make or Python. */
 const SYSTEM_TOOLS = ['sh', 'env', 'uname'];
 
 export interface Ended {

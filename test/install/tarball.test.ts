@@ -1,11 +1,11 @@
-// What a newcomer does, with the package as it is published and no compiler.
+// A newcomer's first steps, with the package as it is published and no compiler.
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { loadNative } from '../../src/native.js';
-import { OPTIONAL_PACKAGES } from '../../src/optional.js';
-import { VERSION } from '../../src/package-root.js';
+import { OPTIONAL_PACKAGES } from '../../src/common/optional.js';
+import { VERSION } from '../../src/common/package-root.js';
+import { loadNative } from '../../src/engine/native.js';
 import { type Ended, nodeOf, npmOf, Project, pack, ROOT } from './package.js';
 
 const MINUTES = 60_000;

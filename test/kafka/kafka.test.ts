@@ -3,14 +3,13 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { connect } from '../../src/client/client.js';
-import { Dataset, type DatasetStatus } from '../../src/client/dataset.js';
-import type { RoleEvent } from '../../src/local/events.js';
-import type { Report } from '../../src/local/report.js';
-import { finishedRanges } from '../../src/local/samples.js';
-
-import { startLocalCluster } from '../../src/runtime/cluster.js';
-import { checkPushes } from '../../src/tools/audit.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import type { RunReport } from '../../src/fleet/local/report.js';
+import { finishedRanges } from '../../src/fleet/local/samples.js';
+import { connect } from '../../src/library/client/client.js';
+import { Dataset, type DatasetStatus } from '../../src/library/client/dataset.js';
+import { checkPushes } from '../../src/library/tools/audit.js';
+import { startLocalCluster } from '../../src/roles/cluster.js';
 import type { Running } from '../cli/support.js';
 import { BROKER, example, prepare, produce, RESTART, restartBroker, startThere } from './support.js';
 
@@ -19,7 +18,7 @@ const MODEL = ['--dim', '8', '--bottom', '8', '--top', '8-1', '--batch', '32'];
 const directory = mkdtempSync(join(tmpdir(), 'kintsugi-kafka-'));
 const schema = join(directory, 'schema.json');
 let source = '';
-/** What transactions have written arrives in many answers, their ends in other ones. */
+/** A source with small answers: messages of transactions arrive in many of them, their ends in other ones. */
 let small = '';
 
 beforeAll(async () => {
@@ -122,7 +121,7 @@ describe.skipIf(!BROKER)('a topic', () => {
     ] as const) {
       const { code, said } = await local(address, ...kills);
       expect([code, said]).toEqual([0, []]);
-      const { samples, pushes } = JSON.parse(readFileSync(json, 'utf8')) as Report;
+      const { samples, pushes } = JSON.parse(readFileSync(json, 'utf8')) as RunReport;
       expect(samples).toMatchObject({ expected, trained: expected, exactlyOnce: true });
       expect(pushes).toMatchObject({ lost: 0, duplicated: 0 });
     }

@@ -28,7 +28,7 @@ function messages() {
 async function create() {
   const admin = new Admin(client);
   await admin.createTopics({ topics: [topic], partitions: Number(partitions), replicas: 1 });
-  // It is there when every partition has a leader.
+  // The topic is there when every partition has a leader.
   for (;;) {
     const found = await admin.metadata({ topics: [topic], forceUpdate: true }).catch(() => undefined);
     const leaders = found?.topics.get(topic)?.partitions.map(({ leader }) => leader) ?? [];

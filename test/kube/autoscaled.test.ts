@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { load } from 'js-yaml';
 import { expect, it } from 'vitest';
-import type { Scaler, TrainingJob } from '../../src/operator/types.js';
+import type { ScalerObject, TrainingJob } from '../../src/fleet/operator/types.js';
 import {
   apply,
   booksOf,
@@ -36,7 +36,7 @@ onKubernetes(() => {
     const resources = { ...given!.resources, requests: { ...given!.resources!.requests, cpu: '100m' } };
     const spec = {
       ...{ ...mine.spec, code: sample.spec.code, resourceLimits: sample.spec.resourceLimits },
-      // Those of a job that lasts for hours are longer.
+      // The sample's times are longer, for a job that lasts for hours.
       autoscale: { ...sample.spec.autoscale, lookSeconds: 1, settleSeconds: 10, windowSeconds: 20 },
       replicaSpecs: {
         scheduler,
@@ -54,7 +54,7 @@ onKubernetes(() => {
     // Each trains as fast as its source gives: more of them are worth it.
     const { spec: grown } = await until(JOB, (job) => job.spec.replicaSpecs.worker.replicas > 1);
     expect(grown.replicaSpecs).toMatchObject({ ps: { replicas: ps.replicas } });
-    const made = await get<{ items: Scaler[] }>('scaleouts', '-l', 'kintsugi.dev/autoscale');
+    const made = await get<{ items: ScalerObject[] }>('scaleouts', '-l', 'kintsugi.dev/autoscale');
     const [first] = made.items;
     expect(first).toMatchObject({ spec: { selector: { name: JOB }, role: 'worker' } });
     expect(first!.metadata.annotations?.['kintsugi.dev/decision']).toContain('a try');
@@ -67,7 +67,7 @@ onKubernetes(() => {
     await listen(JOB, told);
     const books = await booksOf(JOB, told, { few: true });
     expect([books.trained, books.setAside]).toEqual([books.expected, 0]);
-    // What it has made goes with it.
+    // Objects that the autoscaler has made go with the job.
     await kubectl('delete', 'trainingjob', JOB);
     await kubectl('wait', '--for=delete', `scaleout/${first!.metadata.name}`, '--timeout=120s');
     expect(

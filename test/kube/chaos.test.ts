@@ -5,8 +5,8 @@
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import type { TrainingJob } from '../../src/operator/types.js';
-import { randomOf } from '../operator/server.js';
+import type { TrainingJob } from '../../src/fleet/operator/types.js';
+import { randomOf } from '../fleet/operator/server.js';
 import {
   apply,
   booksOf,
@@ -48,7 +48,7 @@ const LASTS = Number(process.env.KINTSUGI_CHAOS_MINUTES ?? 10) * MINUTES;
 const SEED = Number(process.env.KINTSUGI_CHAOS_SEED ?? Date.now() % 1_000_000);
 const JOBS = ['chaos-a', 'chaos-b', 'chaos-c'];
 const EPOCHS = 5;
-/** It takes a job so long to miss a machine that says nothing any more. */
+/** Milliseconds until a job misses a machine that says nothing any more. */
 const MISSED_MS = 15_000;
 
 if (present && !canAdd)
@@ -58,7 +58,7 @@ if (present && !canRestart)
 
 const random = randomOf(SEED);
 const pick = <T>(list: readonly T[]): T | undefined => list[Math.floor(random() * list.length)];
-/** In milliseconds. */
+/** A drawn number of milliseconds. */
 const between = (least: number, most: number): number => Math.round(least + random() * (most - least));
 
 interface Fault {
@@ -157,10 +157,13 @@ const FAULTS: Fault[] = [
   },
 ];
 
-/** Who leads, and since when: what another one has written may be older than the last fault. */
+/**
+ * The operator that leads, and since when: the status that another one has written may be older than the last
+ * fault.
+ */
 let led = { by: '', at: 0 };
 
-/** Whether each job could lose a PS now, as somebody says who has looked since the last fault. */
+/** Whether each job could lose a PS now, as an operator says that has looked since the last fault. */
 async function allBear(): Promise<boolean> {
   const { metadata, spec } = await get<Lease>('lease', 'kintsugi-operator');
   const { items } = await get<{ items: TrainingJob[] }>('trainingjobs');
@@ -194,7 +197,7 @@ onKubernetes(() => {
     while (performance.now() - began < LASTS) {
       const ready = performance.now() - hardAt > MISSED_MS && (await allBear().catch(() => false));
       const fault = pick(FAULTS.filter(({ hard, can }) => can && (ready || !hard)))!;
-      // Soft ones are rare, so that jobs get well again.
+      // Half of the soft faults are left out, so that jobs get well again.
       if (!fault.hard && random() < 0.5) {
         await pause(between(500, 2000));
         continue;
@@ -224,7 +227,7 @@ onKubernetes(() => {
       const { status } = await jobOf(job);
       tell(`${job}: ${status?.phase}, restarts ${status?.restartCount}, redone ${status?.progress?.redone}`);
       expect(status).toMatchObject({ phase: 'Succeeded', progress: { percentage: 100, complete: true } });
-      // What a worker told last may be lost with its machine: the ledger is the scheduler's.
+      // Last reports of a worker may be lost with its machine: the ledger is the scheduler's.
       const books = await booksOf(job, told[index]!, { few: true, epochs: EPOCHS });
       expect([books.trained, books.setAside]).toEqual([books.expected, 0]);
       expect(await storyOf(job)).toContain('Succeeded');

@@ -1,5 +1,5 @@
 /**
- * A real cluster, by kubectl: whatever KUBECONFIG names. The image is on its nodes already
+ * A real cluster, by kubectl: the one that KUBECONFIG names. The image is on its nodes already
  * (KINTSUGI_TEST_IMAGE). MovieLens is in a folder of every node (KINTSUGI_TEST_DATA). machines.ts has the
  * commands by which machines come and go.
  */
@@ -9,11 +9,11 @@ import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { dump } from 'js-yaml';
 import { afterAll, afterEach, beforeAll, describe } from 'vitest';
-import type { DatasetStatus } from '../../src/client/dataset.js';
-import type { RoleEvent } from '../../src/local/events.js';
-import { finishedRanges, samplesReport } from '../../src/local/samples.js';
-import type { KubeObject, Pod } from '../../src/operator/objects.js';
-import type { TrainingJob } from '../../src/operator/types.js';
+import type { RoleEvent } from '../../src/fleet/local/events.js';
+import { finishedRanges, samplesReport } from '../../src/fleet/local/samples.js';
+import type { KubeObject, Pod } from '../../src/fleet/operator/objects.js';
+import type { TrainingJob } from '../../src/fleet/operator/types.js';
+import type { DatasetStatus } from '../../src/library/client/dataset.js';
 
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
 const { KUBECONFIG, KINTSUGI_TEST_IMAGE } = process.env;
@@ -53,7 +53,7 @@ export const pods = async (job: string, role?: string): Promise<Pod[]> => {
   return (await get<{ items: Pod[] }>('pods', '-l', labels)).items;
 };
 
-/** It is ready, and nobody has told it to end. */
+/** Whether a Pod is ready, and nobody has told it to end. */
 export const isServing = ({ metadata, status }: Pod): boolean =>
   metadata.deletionTimestamp === undefined &&
   status?.conditions?.find(({ type }) => type === 'Ready')?.status === 'True';
@@ -76,7 +76,7 @@ export function onKubernetes(
   });
 }
 
-/** After a failure: what is there, and how it came to it. */
+/** Prints the state of the cluster, and how it came to it, after a failure. */
 async function tellAll(): Promise<void> {
   const asks = [
     ['get', 'nodes,trainingjobs,scaleouts,scaleins,pods,pdb', '-o', 'wide'],
@@ -255,16 +255,16 @@ export const waitFor = (job: string, path: string, value: string, seconds = 240)
 
 export const jobOf = (name: string): Promise<TrainingJob> => get<TrainingJob>('trainingjob', name);
 
-/** "4/4": as many are ready as there are to be. */
+/** Whether as many are ready as there are to be, for example "4/4". */
 export const whole = (counts: string | undefined): boolean => /^(\d+)\/\1$/.test(counts ?? '');
 
-/** All was done to the job that is to be done: its workers end as soon as they can. */
+/** Lets a job end: all was done to it, so its workers end as soon as they can. */
 export async function hurry(job: string): Promise<void> {
   await until(job, ({ status }) => whole(status?.workers));
   for (const told of await touchHurry(job)) if (told instanceof Error) throw told;
 }
 
-/** The same of those workers that are there. */
+/** The same for those workers that are there. */
 export async function touchHurry(job: string): Promise<(string | Error)[]> {
   const serving = (await pods(job, 'worker')).filter(isServing);
   const touch = ['-c', 'kintsugi', '--', 'touch', HURRY];
@@ -276,7 +276,7 @@ export async function touchHurry(job: string): Promise<(string | Error)[]> {
 export const patch = (job: string, spec: object): Promise<string> =>
   kubectl('patch', 'trainingjob', job, '--type=merge', '-p', JSON.stringify({ spec }));
 
-/** Resolves when the job is so. */
+/** Resolves when `so` holds for the job. */
 export async function until(name: string, so: (job: TrainingJob) => boolean): Promise<TrainingJob> {
   for (;;) {
     const job = await jobOf(name);
@@ -307,7 +307,7 @@ export async function killOperator(): Promise<void> {
   }
 }
 
-/** Every value that is written there from now on. `stop` resolves with them, each once. */
+/** Notes every value that is written there from now on. `stop` resolves with them, each once. */
 export function watched(job: string, path: string): { stop(): Promise<string[]> } {
   const what = ['get', 'trainingjob', job, '--watch', '-o', `jsonpath={${path}}{"\\n"}`];
   const child = spawn('kubectl', ['-n', NAMESPACE, ...what]);
@@ -325,7 +325,7 @@ export function watched(job: string, path: string): { stop(): Promise<string[]> 
   };
 }
 
-/** Everything that the workers of now tell until they end. */
+/** Follows everything that the present workers tell until they end. */
 export async function follow(job: string, told: Told): Promise<() => Promise<void>> {
   const ends = (await pods(job, 'worker')).map(({ metadata: { name } }) => {
     const child = spawn('kubectl', ['-n', NAMESPACE, 'logs', '-f', name, '-c', 'kintsugi']);
@@ -358,7 +358,7 @@ async function logOf(pod: string): Promise<RoleEvent[]> {
 /** Asks the job itself: its data set, and what its audit rows say of the pushes that workers told of. */
 const ASK = `
 import { connect, checkPushes } from '/app/dist/src/index.js';
-import { Dataset } from '/app/dist/src/client/dataset.js';
+import { Dataset } from '/app/dist/src/library/client/dataset.js';
 let text = '';
 for await (const part of process.stdin) text += part;
 const { KINTSUGI_TOKEN: token, KINTSUGI_TLS_CA: caFile, KINTSUGI_TLS_NAME: serverName } = process.env;
@@ -370,7 +370,7 @@ await client.close();
 process.exit(0);
 `;
 
-/** What workers told while they trained, gathered before their Pods may be gone. */
+/** Reports of workers while they trained, gathered before their Pods may be gone. */
 export type Told = Map<string, RoleEvent[]>;
 export async function listen(job: string, told: Told = new Map()): Promise<Told> {
   for (const { metadata } of await pods(job, 'worker'))

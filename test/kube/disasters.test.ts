@@ -4,7 +4,7 @@
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import type { Pod } from '../../src/operator/objects.js';
+import type { Pod } from '../../src/fleet/operator/objects.js';
 import {
   apply,
   booksOf,
@@ -25,7 +25,7 @@ import {
 } from './cluster.js';
 import { canCut, canLose, cut, forget, join, lose, mendMachines, zones } from './machines.js';
 
-/** It trains, and could lose what it may. */
+/** Begins a job, until it trains and could lose what it may. */
 async function begin(name: string, shape: Parameters<typeof movieJob>[1], ps: string): Promise<void> {
   await apply(movieJob(name, { few: true, seconds: 400, ...shape }));
   await waitFor(name, '.status.phase', 'Running', 400);
@@ -33,7 +33,10 @@ async function begin(name: string, shape: Parameters<typeof movieJob>[1], ps: st
   await waitFor(name, '.status.ps', ps);
 }
 
-/** Each sample was trained once. What a worker told last may be lost: the ledger is the scheduler's. */
+/**
+ * Checks that each sample was trained once. Last reports of a worker may be lost: the ledger is the
+ * scheduler's.
+ */
 async function endsExactlyOnce(name: string, told: Told): Promise<void> {
   await hurry(name);
   await waitFor(name, '.status.phase', 'Succeeded', 900);
@@ -52,7 +55,7 @@ if (canLose && !ETCD) console.warn('SKIPPED: no job is kept in etcd, KINTSUGI_TE
 /** The scheduler that leads, of several: those that stand by are not ready. */
 const leaderOf = async (job: string): Promise<Pod | undefined> =>
   (await pods(job, 'scheduler')).find(isServing);
-/** Both run. */
+/** Resolves when both run. */
 const bothSchedulers = (job: string) =>
   until(job, ({ status }) => status?.replicaStatuses?.scheduler?.active === 2);
 
@@ -124,7 +127,7 @@ onKubernetes(() => {
       await Promise.all([newPs('parted', ps), pause(20_000)]);
       await waitFor('parted', '.status.redundancy', 'full');
       await join(machine);
-      // They were given up: what comes back is told to go, and goes.
+      // The job has given these PS up: a PS that comes back is told to go, and goes.
       for (const { metadata } of there)
         await kubectl('wait', '--for=delete', `pod/${metadata.name}`, '--timeout=120s');
       await waitFor('parted', '.status.ps', '4/4');

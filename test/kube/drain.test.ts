@@ -54,7 +54,7 @@ onKubernetes(() => {
     await waitFor(JOB, '.status.phase', 'Succeeded', 900);
     await followed();
     await listen(JOB, told);
-    // What a worker told in its last moments may be missing: the ledger is the scheduler's.
+    // Last reports of a worker may be missing: the ledger is the scheduler's.
     const books = await booksOf(JOB, told);
     expect([books.trained, books.setAside]).toEqual([books.expected, 0]);
     expect((await jobOf(JOB)).status).toMatchObject({ restartCount: 0 });

@@ -1,6 +1,6 @@
 /** PS of a real job come and go. */
 import { expect, it } from 'vitest';
-import type { KubeObject } from '../../src/operator/objects.js';
+import type { KubeObject } from '../../src/fleet/operator/objects.js';
 import {
   apply,
   booksOf,

@@ -1,4 +1,4 @@
-/** How small jobs end, and what stays of them. */
+/** Ends of small jobs, and what stays of them. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import {
@@ -58,7 +58,7 @@ onKubernetes(() => {
     expect(failed!.message).toContain('2 Pods failed, and 1 may');
     expect(failed!.message).toContain('no good');
     expect((await jobOf('failing')).status).toMatchObject({ restartCount: 2 });
-    // Nothing is cleaned: their logs can be read.
+    // Failed Pods stay, so that their logs can be read.
     expect(await names('failing')).toEqual(expect.arrayContaining(['failing-worker-0', 'failing-worker-1']));
   });
 

@@ -1,7 +1,7 @@
-/** What a job may have besides: TLS, a network policy, metrics that somebody scrapes. */
+/** Extras of a job: TLS, a network policy, metrics that somebody scrapes. */
 import { afterAll, expect, it } from 'vitest';
-import type { KubeObject } from '../../src/operator/objects.js';
-import { makeCertificates } from '../transport/certificates.js';
+import type { KubeObject } from '../../src/fleet/operator/objects.js';
+import { makeCertificates } from '../net/transport/certificates.js';
 import {
   apply,
   booksOf,

@@ -1,6 +1,6 @@
 /**
- * What docs/kubernetes.md says of times: `npm run test:kube:goals` measures them and prints a table. It
- * asserts that nothing is lost, and no time.
+ * The times in docs/kubernetes.md: `npm run test:kube:goals` measures them and prints a table. It asserts
+ * that nothing is lost, and no time.
  */
 import { spawn } from 'node:child_process';
 import { afterAll, expect, it } from 'vitest';
@@ -85,7 +85,7 @@ async function probe() {
     async since(work: () => Promise<void>): Promise<number> {
       const first = waits.length;
       await work();
-      // What began in it has ended, too.
+      // Pulls that began during the work have ended after two more.
       await more();
       await more();
       return Math.max(...waits.slice(first));
@@ -94,7 +94,7 @@ async function probe() {
   };
 }
 
-/** When the first batch of the job was trained, by the clock of the node. */
+/** Time at which the first batch of the job was trained, by the clock of the node. */
 async function firstBatch(job: string): Promise<number> {
   for (;;) {
     for (const { metadata } of await pods(job, 'worker')) {

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import type { Pod } from '../../src/operator/objects.js';
+import type { Pod } from '../../src/fleet/operator/objects.js';
 import {
   apply,
   booksOf,
@@ -34,7 +34,7 @@ const hasHelm = await run('helm', ['version']).then(
 );
 if (present && !hasHelm) console.warn('SKIPPED: the chart is not tested, there is no helm on the PATH');
 
-/** They come and go by themselves, wherever they are. */
+/** Kinds of objects that come and go by themselves. */
 const PASSING = /^(events|events\.events\.k8s\.io|componentstatuses)$/;
 
 /** Every object of the cluster: kind, namespace and name. */
@@ -45,7 +45,10 @@ async function everything(): Promise<string[]> {
   return (await run('kubectl', ['get', asked, '-A', '-o', `jsonpath=${line}`])).trim().split('\n');
 }
 
-/** Resolves with what is there besides: as soon as it is what is to be left, or when it stays another. */
+/**
+ * Resolves with the objects that are there besides `before`: as soon as they are what is to be left, or after
+ * a minute.
+ */
 async function left(before: readonly string[], wanted: readonly string[] = []): Promise<string[]> {
   let rest: string[] = [];
   for (let attempt = 0; attempt < 60; attempt++) {
@@ -58,7 +61,7 @@ async function left(before: readonly string[], wanted: readonly string[] = []): 
   return rest;
 }
 
-/** Whatever other tests have installed. */
+/** Removes what other tests have installed. */
 const uninstall = () =>
   run('kubectl', ['delete', '-f', INSTALL_YAML, '--ignore-not-found', '--timeout=240s']);
 
@@ -128,7 +131,7 @@ onKubernetes(
         const second = await operators();
         expect(second.filter((name) => first.includes(name))).toEqual([]);
         await hurry('charted');
-        // Who leads now says so.
+        // The operator that leads now writes the status.
         await waitFor('charted', '.status.phase', 'Succeeded');
         await followed();
         const books = await booksOf('charted', told, { few: true });

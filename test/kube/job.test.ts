@@ -71,7 +71,7 @@ onKubernetes(() => {
       const lost = (await pods('vanish', 'ps')).find(({ spec }) => !spared.has(spec.nodeName))!;
       const told = await listen('vanish');
       await lose(lost.spec.nodeName!);
-      // Its own Pod stays as it is: nobody says that it has ended.
+      // The Pod of the lost PS stays as it is: nobody says that it has ended.
       await kubectl('wait', '--for=create', 'pod/vanish-ps-4', '--timeout=120s');
       expect(await kubectl('get', 'pod', lost.metadata.name, '-o', 'name')).toContain(lost.metadata.name);
       await waitFor('vanish', '.status.redundancy', 'full');
@@ -80,7 +80,7 @@ onKubernetes(() => {
       const { status } = await jobOf('vanish');
       expect(status).toMatchObject({ restartCount: 0, progress: { complete: true, percentage: 100 } });
       for (const auc of aucs(told)) expect(auc).toBeGreaterThanOrEqual(0.775);
-      // What a worker told in its last moments is lost with its machine: the ledger is the scheduler's.
+      // Last reports of a worker are lost with its machine: the ledger is the scheduler's.
       const books = await booksOf('vanish', told, { epochs: 2 });
       expect([books.trained, books.setAside]).toEqual([books.expected, 0]);
     },

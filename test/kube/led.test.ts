@@ -1,6 +1,6 @@
 /** The operator that leads is killed in every phase of a real job, and another one leads. */
 import { afterAll, expect, it } from 'vitest';
-import type { Scaler } from '../../src/operator/types.js';
+import type { ScalerObject } from '../../src/fleet/operator/types.js';
 import {
   apply,
   booksOf,
@@ -27,7 +27,7 @@ import { full } from './machines.js';
 
 const JOB = 'led';
 
-/** One that leads is killed while another stands by. The new one has the job as it is. */
+/** Kills the operator that leads while another one stands by. The new leader has the job as it is. */
 async function another(): Promise<void> {
   await bothOperators();
   await killOperator();
@@ -82,7 +82,7 @@ onKubernetes(() => {
     await full(false);
     await scaled('scaleout/led-out', 'ScaleSucceeded');
     await waitFor(JOB, '.status.ps', '5/5');
-    const out = await get<Scaler>('scaleout', 'led-out');
+    const out = await get<ScalerObject>('scaleout', 'led-out');
     expect(out.status).toMatchObject({ from: 4, to: 5, attempt: 0 });
     await bothOperators();
     await scale('ScaleIn', 'led-in', { toDelete: { count: 1 } });

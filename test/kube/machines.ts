@@ -1,13 +1,12 @@
 /**
- * Machines of the cluster vanish, are cut off and come back. How is said by commands, which get the name of a
- * node: KINTSUGI_TEST_LOSE; KINTSUGI_TEST_CUT and KINTSUGI_TEST_JOIN; and KINTSUGI_TEST_ADD, which also gets
- * the zone and makes a machine in place of one that was lost. Without the last one lost machines are missed
- * by the tests that follow. KINTSUGI_TEST_STOP and KINTSUGI_TEST_START get the name of a process of the
- * control plane.
+ * Machines of the cluster vanish, are cut off and come back, by commands, which get the name of a node:
+ * KINTSUGI_TEST_LOSE; KINTSUGI_TEST_CUT and KINTSUGI_TEST_JOIN; and KINTSUGI_TEST_ADD, which also gets the
+ * zone and makes a machine in place of one that was lost. Without the last one, tests that follow lack the
+ * lost machines. KINTSUGI_TEST_STOP and KINTSUGI_TEST_START get the name of a process of the control plane.
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach } from 'vitest';
-import type { KubeNode } from '../../src/operator/objects.js';
+import type { KubeNode } from '../../src/fleet/operator/objects.js';
 import { get, kubectl, MINUTES, present, run } from './cluster.js';
 
 const { KINTSUGI_TEST_LOSE, KINTSUGI_TEST_CUT, KINTSUGI_TEST_JOIN, KINTSUGI_TEST_ADD } = process.env;
@@ -29,21 +28,21 @@ async function command(line: string, ...more: string[]): Promise<void> {
 const lost = new Map<string, string>();
 const apart = new Set<string>();
 
-/** Those that were lost and have no other in their place. */
+/** Machines that were lost and have no other in their place. */
 export const missing = (): string[] => [...lost.keys()];
 
 const ZONE = 'topology.kubernetes.io/zone';
 const zoneOf = ({ metadata }: KubeNode): string => metadata.labels?.[ZONE] ?? '';
 const nodes = async (): Promise<KubeNode[]> => (await get<{ items: KubeNode[] }>('nodes')).items;
 
-/** It vanishes: nobody says goodbye, and Kubernetes is not told. */
+/** Has machines vanish: nobody says goodbye, and Kubernetes is not told. */
 export async function lose(...names: string[]): Promise<void> {
   for (const node of (await nodes()).filter(({ metadata }) => names.includes(metadata.name)))
     lost.set(node.metadata.name, zoneOf(node));
   for (const name of names) await command(KINTSUGI_TEST_LOSE!, name);
 }
 
-/** What a cloud does when it finds that a machine is gone. */
+/** Deletes the Node, as a cloud does when it finds that a machine is gone. */
 export async function forget(name: string): Promise<void> {
   await kubectl('delete', 'node', name, '--ignore-not-found');
 }
@@ -57,7 +56,7 @@ export async function join(name: string): Promise<void> {
   apart.delete(name);
 }
 
-/** Those that are cut off come back, and there is a machine for each that was lost. */
+/** Brings back machines that were cut off, and makes one for each that was lost. */
 export async function mend(): Promise<void> {
   for (const name of [...apart]) await join(name);
   for (const [name, zone] of lost) {
@@ -67,12 +66,12 @@ export async function mend(): Promise<void> {
   lost.clear();
 }
 
-/** After each test. */
+/** Mends all machines after each test. */
 export function mendMachines(): void {
   afterEach(mend, 3 * MINUTES);
 }
 
-/** A process of the control plane ends, its connections with it, and is there again after a while. */
+/** Ends a process of the control plane, with its connections, and starts it again after a while. */
 export async function restart(component: 'kube-apiserver' | 'etcd', awayMs: number): Promise<void> {
   await command(KINTSUGI_TEST_STOP!, component);
   await pause(awayMs);
@@ -84,7 +83,7 @@ export async function restart(component: 'kube-apiserver' | 'etcd', awayMs: numb
   }
 }
 
-/** New Pods find no machine. */
+/** True: new Pods find no machine from now on. */
 export const full = (on: boolean): Promise<string> =>
   kubectl('taint', 'nodes', '--all', on ? 'kintsugi-test=full:NoSchedule' : 'kintsugi-test:NoSchedule-');
 

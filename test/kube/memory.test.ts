@@ -1,6 +1,6 @@
 /** A PS of a real job is killed for want of memory. */
 import { expect, it } from 'vitest';
-import type { KubeObject, Pod } from '../../src/operator/objects.js';
+import type { KubeObject, Pod } from '../../src/fleet/operator/objects.js';
 import {
   apply,
   booksOf,
@@ -60,7 +60,7 @@ onKubernetes(() => {
       limits: { memory: '768Mi' },
       requests: { memory: '192Mi' },
     });
-    // What it held is elsewhere before it goes.
+    // The shards of the killed PS are elsewhere before it goes.
     await kubectl('wait', '--for=delete', `pod/${killed}`, '--timeout=240s');
     await hurry('starved');
     await waitFor('starved', '.status.phase', 'Succeeded');

@@ -1,7 +1,7 @@
 /** A real job gets PS and workers by ScaleOut, and gives them up by ScaleIn, while it trains. */
 import { afterAll, expect, it } from 'vitest';
-import type { KubeObject } from '../../src/operator/objects.js';
-import type { Scaler } from '../../src/operator/types.js';
+import type { KubeObject } from '../../src/fleet/operator/objects.js';
+import type { ScalerObject } from '../../src/fleet/operator/types.js';
 import {
   apply,
   booksOf,
@@ -28,7 +28,7 @@ const scaler = (kind: 'ScaleOut' | 'ScaleIn', name: string, spec: object): strin
 const phase = (kind: 'scaleout' | 'scalein', name: string, wanted: string, seconds = 400) =>
   kubectl('wait', `${kind}/${name}`, `--for=jsonpath={.status.phase}=${wanted}`, `--timeout=${seconds}s`);
 const statusOf = async (kind: 'scaleout' | 'scalein', name: string) =>
-  (await get<Scaler>(kind, name)).status!;
+  (await get<ScalerObject>(kind, name)).status!;
 const psNames = async () =>
   (await pods(JOB, 'ps'))
     .filter(({ metadata, status }) => !metadata.deletionTimestamp && status?.phase === 'Running')
@@ -73,7 +73,7 @@ onKubernetes(() => {
     await phase('scalein', 'fewer', 'ScaleFailed');
     expect(await statusOf('scalein', 'fewer')).toMatchObject({ reason: 'BelowMinimum' });
 
-    // Nothing has room for it: taken back at its time, or when it is deleted.
+    // No machine has room for the new PS: the ScaleOut is taken back at its time, or when it is deleted.
     await full(true);
     await apply(scaler('ScaleOut', 'late', { toAdd: { count: 1 }, timeoutSeconds: 5 }));
     await phase('scaleout', 'late', 'ScaleFailed');

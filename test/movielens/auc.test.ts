@@ -8,19 +8,19 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, test } from 'vitest';
-import { PACKAGE_ROOT } from '../../src/package-root.js';
-import { MODEL_NAMES } from '../../src/train/dlrm.js';
-import { TWO_TOWERS } from '../../src/train/two-towers-graph.js';
+import { PACKAGE_ROOT } from '../../src/common/package-root.js';
+import { MODEL_NAMES } from '../../src/training/models/dlrm.js';
+import { TWO_TOWERS } from '../../src/training/models/two-towers-graph.js';
 import { job, MULTI, present, SINGLE, TEST, TRAIN, whole, writeSchema } from './support.js';
 
 const EPOCHS = 2;
-/** Of the reference. Jobs have the first ones: KINTSUGI_TEST_SEEDS of them. */
+/** Seeds of the reference. Jobs have the first KINTSUGI_TEST_SEEDS of them. */
 const SEEDS = ['1', '2', '3'];
 const JOBS = Number(process.env.KINTSUGI_TEST_SEEDS ?? 1);
 const NEAR = 0.005;
 /**
- * Of two towers, whose loss puts the items of one query in order: an AUC compares samples of all users. So
- * the AUCs of the reference are up to 0.04 apart themselves.
+ * Tolerance for two towers. Their loss puts the items of one query in order, and an AUC compares samples of
+ * all users. So the AUCs of the reference are up to 0.04 apart themselves.
  */
 const NEAR_TOWERS = 0.04;
 

@@ -8,8 +8,8 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, expect } from 'vitest';
-import type { Report } from '../../src/local/report.js';
-import { PACKAGE_ROOT } from '../../src/package-root.js';
+import { PACKAGE_ROOT } from '../../src/common/package-root.js';
+import type { RunReport } from '../../src/fleet/local/report.js';
 import { kintsugi } from '../cli/support.js';
 
 const DATA = process.env.KINTSUGI_TEST_DATA ?? resolve(PACKAGE_ROOT, '../shared/data');
@@ -77,12 +77,12 @@ const CLUSTER = ['--ps', '3', '--code', '2+1'];
 const SHAPE = ['--dim', '16', '--batch', '256', '--lr', '0.05', '--dense-lr', '0.001', '--respawn', '200ms'];
 
 /** A whole job, in which each of `rows` samples counts once in each of `epochs`. */
-export async function job(args: readonly string[], rows: number, epochs = 1): Promise<Report> {
+export async function job(args: readonly string[], rows: number, epochs = 1): Promise<RunReport> {
   const json = join(directory, 'report.json');
   const output = await kintsugi(['local', ...CLUSTER, ...SHAPE, ...args, '--json', json, '--quiet']);
   expect(output.said).toEqual([]);
   expect(output.code).toBe(0);
-  const report = JSON.parse(readFileSync(json, 'utf8')) as Report;
+  const report = JSON.parse(readFileSync(json, 'utf8')) as RunReport;
   const samples = rows * epochs;
   expect(report.samples).toMatchObject({ expected: samples, trained: samples, exactlyOnce: true });
   expect(report.pushes).toMatchObject({ lost: 0, duplicated: 0 });

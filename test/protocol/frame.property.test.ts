@@ -1,8 +1,7 @@
-// The codec by properties: whatever can be encoded is decoded to the same, and whatever else arrives is
-// BAD_FRAME.
+// Properties of the codec: encoded messages are decoded to the same, and any other bytes are BAD_FRAME.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { KintsugiError } from '../../src/errors.js';
+import { KintsugiError } from '../../src/common/errors.js';
 import { decodeFrame, encodeFrame } from '../../src/protocol/frame.js';
 
 const bytes = fc.uint8Array({ maxLength: 100 });

@@ -1,4 +1,4 @@
-/** The frame codec: what goes in comes out, and whatever else arrives is BAD_FRAME and nothing worse. */
+/** The frame codec: encoded messages are decoded to the same, and any other bytes are BAD_FRAME. */
 import { Packr } from 'msgpackr';
 import { describe, expect, it } from 'vitest';
 import {
@@ -11,7 +11,7 @@ import {
 } from '../../src/protocol/frame.js';
 import { codeOf } from '../codes.js';
 
-/** mulberry32: 32-bit integers from a seed, the same everywhere. */
+/** The generator mulberry32: 32-bit integers from a seed, the same everywhere. */
 function random(seed: number): () => number {
   let a = seed >>> 0;
   return () => {

@@ -1,4 +1,6 @@
-/** Lists packed in headers: what goes in comes out, at any address, and nothing else passes for one. */
+/**
+ * Lists packed in headers: they are read as they were packed, at any address, and no other bytes are valid.
+ */
 import { describe, expect, it } from 'vitest';
 import {
   areItems,

@@ -47,7 +47,7 @@ const STEPS: Step[] = [
 ];
 const steps = fc.array(fc.constantFrom(...STEPS), { maxLength: 12 });
 
-/** The order of nodes means nothing. */
+/** A map with its nodes in a fixed order, because their order means nothing. */
 const sorted = (map: ClusterMap) => ({ ...map, nodes: [...map.nodes].sort((a, b) => a.id - b.id) });
 
 function mapsOf(made: readonly Step[]): ClusterMap[] {
@@ -60,7 +60,7 @@ function mapsOf(made: readonly Step[]): ClusterMap[] {
   return maps;
 }
 
-/** As it arrives. */
+/** A message as it arrives. */
 function sent(message: MapDiff | MapMessage): MapDiff | MapMessage {
   return toMessage(decodeFrame(encodeFrame(message)).header) as MapDiff | MapMessage;
 }

@@ -1,6 +1,6 @@
 /**
- * What a kind of sink follows and counts as, and what the map derives from it. A kind that is missing here is
- * a type error.
+ * Kinds of sinks: the streams that they follow, their capabilities, and the parts of the map that derive from
+ * these. A kind that is missing here is a type error.
  */
 import { describe, expect, it } from 'vitest';
 import {
@@ -16,7 +16,9 @@ import { packGroups, unpackGroups } from '../../src/protocol/pack.js';
 const place = { node: 20, inc: 1, init: false };
 const data = [11, 12, 13].map((node) => ({ node, inc: 1, gen: 1, init: true }));
 
-/** Of a sink with index 1 in a group of three members. `code`: its number on the wire, for ever. */
+/**
+ * Each kind, as a sink with index 1 in a group of three members. `code`: its number on the wire, for ever.
+ */
 const KINDS: Record<SinkEntry['kind'], { code: number; follows: number[]; seat: number; counts: string[] }> =
   {
     P: { code: 0, follows: [0, 1, 2], seat: 4, counts: ['protects', 'acknowledges'] },

@@ -1,4 +1,4 @@
-/** A valid message of each kind that is about replicas, events or looking at a job. */
+/** A valid message of each kind about replicas, events or telemetry. */
 import type { EventMessage } from '../../src/protocol/events.js';
 import { packItems } from '../../src/protocol/items.js';
 import type { MessageOf } from '../../src/protocol/messages.js';

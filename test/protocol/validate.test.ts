@@ -163,6 +163,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   sinkReplaced: { t: 'sinkReplaced', id: 5, done: true },
   reach: { t: 'reach', node: 3, inc: 1 },
   reached: { t: 'reached', node: 3, inc: 1, silentMs: 250 },
+  pulse: { t: 'pulse', node: 3, inc: 1, job: 'job', ageMs: 40, gapMs: 90 },
   confirmedLost: { t: 'confirmedLost', g: 0, m: 1, gen: 7, v: 9 },
   createTables: { t: 'createTables', id: 5, specs: [spec] },
   tablesCreated: {
@@ -310,7 +311,7 @@ const OPTIONAL: Record<string, string[]> = {
   planSet: ['code', 'message'],
   saveDone: ['pausedMs', 'code', 'message'],
 };
-/** Looked into by nobody but a person: any object will do. */
+/** Fields that only people read: any object is valid. */
 const OPAQUE = ['optimizer', 'initializer', 'status', 'moves', 'scheduler', 'fields'].concat(
   ['shardStatsReply', 'tablesCreated'].map((kind) => `tables of ${kind}`),
 );
@@ -318,7 +319,7 @@ const OPAQUE = ['optimizer', 'initializer', 'status', 'moves', 'scheduler', 'fie
 const codeOf = (header: unknown): string =>
   codeOfCall(() => toMessage(header as Record<string, unknown>), 'accepted');
 
-/** Values of another type than the one that is expected, or out of its range. */
+/** Values of another type than the expected one, or out of its range. */
 function wrongOnes(value: unknown, path: Path): unknown[] {
   if (path.some((name) => /Seconds$/.test(String(name))) && typeof value === 'number')
     return ['1', Number.NaN, -0.5, null, [], true];

@@ -1,4 +1,4 @@
-/** The simulator's command line refuses what would make it check nothing. */
+/** The simulator's command line refuses arguments with which it would check nothing. */
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';

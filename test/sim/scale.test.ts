@@ -1,18 +1,18 @@
-// The scale simulation in small: what is counted, and what must not depend on the size of the job.
+// The scale simulation with small jobs: its counts, and costs that must not depend on the size of the job.
 import { beforeAll, describe, expect, it } from 'vitest';
-import { loadNative } from '../../src/native.js';
+import { loadNative } from '../../src/engine/native.js';
 import { decodeFrame } from '../../src/protocol/frame.js';
 import { scaleConfig } from '../../src/sim/scale/config.js';
-import { Meter } from '../../src/sim/scale/meter.js';
-import { type Phase, Phases } from '../../src/sim/scale/phases.js';
+import { ScaleMeter } from '../../src/sim/scale/meter.js';
+import { Phases, type ScalePhase } from '../../src/sim/scale/phases.js';
 import { goalsText, phaseText, reportOf } from '../../src/sim/scale/report.js';
 
 const SHORT = { tables: 4, rows: 8, steadyMs: 4000, leasesMs: 1000, movesMs: 2000 };
 const config = scaleConfig({ ps: 10, workers: 20, groups: 10 }, SHORT);
 
-/** Times are none of this test's business: the clock stands still. */
-const run = (change = {}): { phases: Phase[]; world: Phases['world'] } => {
-  const all = new Phases({ ...config, ...change }, new Meter(() => 0), loadNative());
+/** A clock that stands still, because this test measures no times. */
+const run = (change = {}): { phases: ScalePhase[]; world: Phases['world'] } => {
+  const all = new Phases({ ...config, ...change }, new ScaleMeter(() => 0), loadNative());
   return { phases: all.run(), world: all.world };
 };
 
@@ -21,7 +21,7 @@ describe('the scale simulation', () => {
   beforeAll(() => {
     found = run();
   });
-  const phase = (name: string): Phase => found.phases.find((each) => each.name.startsWith(name))!;
+  const phase = (name: string): ScalePhase => found.phases.find((each) => each.name.startsWith(name))!;
 
   it('goes through all phases, and prints them', () => {
     expect(found.phases.map(({ name }) => name)).toEqual([
@@ -64,7 +64,7 @@ describe('the scale simulation', () => {
     const short = { steadyMs: 200, leasesMs: 100, movesMs: 100 };
     const bytesOf = (ps: number, groups: number): number => {
       const large = scaleConfig({ ps, workers: 4, groups }, { ...SHORT, ...short });
-      const phases = new Phases(large, new Meter(() => 0), undefined).run();
+      const phases = new Phases(large, new ScaleMeter(() => 0), undefined).run();
       return phases.find(({ name }) => name === 'loss of one PS')!.figures.mapBytes!;
     };
     // The PS that is lost holds 10 of 100, 400 or 800 shards.

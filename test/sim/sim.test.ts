@@ -1,20 +1,20 @@
 /**
- * The simulator as a smoke test: some hundred schedules without a violation, and the same seed is the same
- * story.
+ * The simulator as a smoke test: some hundred schedules without a violation, and the same seed gives the same
+ * schedule.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { loadNative } from '../../src/native.js';
+import { loadNative } from '../../src/engine/native.js';
 import type { Profile } from '../../src/sim/config.js';
 import { Coverage } from '../../src/sim/coverage.js';
 import { MUTANTS } from '../../src/sim/mutants/index.js';
-import { planted } from '../../src/sim/mutants/mutant.js';
-import { type Outcome, World } from '../../src/sim/world.js';
+import { compiledPath, planted } from '../../src/sim/mutants/mutant.js';
+import { type ScheduleOutcome, World } from '../../src/sim/world.js';
 
 const native = loadNative();
 const SCHEDULES = 200;
 const PROFILES: Profile[] = ['mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic', 'data', 'saves'];
-/** What the schedules must have gone through, or they prove nothing. */
+/** Counters that the schedules must have raised, or they prove nothing. */
 const COVERED = [
   'shard.active',
   'recover',
@@ -40,7 +40,7 @@ const COVERED = [
 ];
 
 describe(`schedules 1 to ${SCHEDULES}`, () => {
-  const outcomes: Outcome[] = [];
+  const outcomes: ScheduleOutcome[] = [];
   beforeAll(() => {
     for (let seed = 1; seed <= SCHEDULES; seed++) outcomes.push(new World(seed, {}, native).run());
   }, 300_000);
@@ -155,13 +155,8 @@ describe('mutants', () => {
   });
 
   it.each(MUTANTS)('$name: its text is in the compiled core', (mutant) => {
-    const compiled = readFileSync(
-      new URL(
-        `../../dist/src/${/^(protocol|storage)\//.test(mutant.file) ? '' : 'core/'}${mutant.file}.js`,
-        import.meta.url,
-      ),
-      'utf8',
-    );
+    const file = new URL(`../../dist/src/${compiledPath(mutant)}`, import.meta.url);
+    const compiled = readFileSync(file, 'utf8');
     expect(planted(mutant, compiled)).not.toBe(compiled);
     if (mutant.scenario) expect(existsSync(mutant.scenario.test)).toBe(true);
   });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Cluster } from '../../src/sim/cluster.js';
+import type { SimulatedCluster } from '../../src/sim/cluster.js';
 import { Network } from '../../src/sim/network.js';
 import { Random } from '../../src/sim/random.js';
 import { checkVanished } from '../../src/sim/vanished.js';
@@ -8,7 +8,7 @@ import { Violation } from '../../src/sim/violation.js';
 const NODES = [1, 2, 3, 4, 5];
 
 /** Five nodes, and actor 0, the scheduler. What `cuts` lists was cut off at 1,000; it is 3,000 now. */
-function cluster(cuts: [number, number][], neighbours = NODES): Cluster {
+function cluster(cuts: [number, number][], neighbours = NODES): SimulatedCluster {
   const network = new Network(new Random(1), NODES.length + 1, 0, () => 0);
   network.healedAt = -1e6;
   for (const [a, b] of cuts) network.block(a, b, 1000);
@@ -17,7 +17,7 @@ function cluster(cuts: [number, number][], neighbours = NODES): Cluster {
     control: { disk: { map: { groups: [{ data: neighbours.map((node) => ({ node })), sinks: [] }] } } },
     actorOf: new Map(NODES.map((id) => [id, id])),
     links: new Map(NODES.map((id) => [id, { actor: id, peer: id, inc: 1 }])),
-  } as unknown as Cluster;
+  } as unknown as SimulatedCluster;
 }
 
 const fromMost: [number, number][] = [1, 2, 3].map((other) => [other, 5]);

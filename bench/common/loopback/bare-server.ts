@@ -3,7 +3,7 @@
  * the size that was asked for, out of one buffer. The same server library and framing as a PS, and nothing
  * else.
  */
-import { type LinkHandlers, listen } from '../../../src/transport/index.js';
+import { type LinkHandlers, listen } from '../../../src/net/transport/index.js';
 
 const answer = new Uint8Array(64 << 20);
 

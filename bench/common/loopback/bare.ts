@@ -5,7 +5,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { dial, type Link } from '../../../src/transport/index.js';
+import { dial, type Link } from '../../../src/net/transport/index.js';
 import { type Contender, ending } from './measure.js';
 
 const SERVER = fileURLToPath(new URL('./bare-server.js', import.meta.url));

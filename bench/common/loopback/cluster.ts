@@ -4,9 +4,9 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Client, connect, type Table } from '../../../src/client/client.js';
-import { Child } from '../../../src/local/child.js';
-import type { OptimizerSpec } from '../../../src/native.js';
+import type { OptimizerSpec } from '../../../src/engine/native.js';
+import { Child } from '../../../src/fleet/local/child.js';
+import { type Client, connect, type Table } from '../../../src/library/client/client.js';
 import type { Contender } from './measure.js';
 import { DIM } from './options.js';
 import { consecutive } from './requests.js';
@@ -28,7 +28,7 @@ export class OnePs {
       throw child.deathOf(await child.exited);
     });
     this.ended = Promise.race(ends);
-    // They also end when they are closed, when nobody waits for this any more.
+    // Processes also end on `close`, when no caller waits for these promises any more.
     for (const end of [this.ended, ...ends]) end.catch(() => {});
   }
 

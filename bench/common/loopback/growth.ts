@@ -1,6 +1,6 @@
-/** What a row costs, in time and in memory, when the table is large: two tables on one PS take turns. */
+/** Cost of a row in time and in memory when the table is large: two tables on one PS take turns. */
 import { readFileSync } from 'node:fs';
-import type { Table } from '../../../src/client/client.js';
+import type { Table } from '../../../src/library/client/client.js';
 import type { BenchReport } from '../report.js';
 import { tableBytes } from '../table-memory.js';
 import type { OnePs } from './cluster.js';

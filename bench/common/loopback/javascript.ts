@@ -1,15 +1,15 @@
 /**
- * What a request costs in JavaScript, both sides together: a whole cluster in this process, one request after
- * the other. Whatever is done per row belongs to the engine, so neither the work in JavaScript nor what a
- * request leaves on the heap may grow with its rows. Work is the number of blocks of our code that ran, as V8
- * counts them for coverage: a loop over rows would show whatever it did. Heap is what the used heap grew by
- * from one request to the next, without the steps in which something was collected; sockets deliver pieces of
- * 64 KiB, and each is a few objects, so a megabyte takes more than nothing.
+ * Cost of a request in JavaScript, both sides together: a whole cluster in this process, one request after
+ * the other. Work per row belongs to the engine, so neither the work in JavaScript nor what a request leaves
+ * on the heap may grow with its rows. Work is the number of blocks of our code that ran, as V8 counts them
+ * for coverage, so a loop over rows shows. Heap is the growth of the used heap from one request to the next,
+ * without the steps in which V8 collected; sockets deliver pieces of 64 KiB, and each is a few objects, so a
+ * megabyte takes some.
  */
 import { Session } from 'node:inspector/promises';
-import type { Table } from '../../../src/client/client.js';
-import { connect } from '../../../src/client/client.js';
-import { startLocalCluster } from '../../../src/runtime/cluster.js';
+import type { Table } from '../../../src/library/client/client.js';
+import { connect } from '../../../src/library/client/client.js';
+import { startLocalCluster } from '../../../src/roles/cluster.js';
 import type { BenchReport } from '../report.js';
 import { median } from '../statistics.js';
 import { LATENCY_ROWS } from './latency.js';
@@ -19,7 +19,7 @@ import { gradients, keySets } from './requests.js';
 /** Our own code, compiled, and not that of the benchmarks. */
 const CODE = new URL('../../../src/', import.meta.url).href;
 
-interface Cost {
+interface JavaScriptCost {
   heapBytes: number;
   blocks: number;
 }
@@ -42,7 +42,7 @@ async function blocksRun(work: () => Promise<void>): Promise<number> {
   return blocks;
 }
 
-async function cost(request: (i: number) => Promise<unknown>, count: number): Promise<Cost> {
+async function cost(request: (i: number) => Promise<unknown>, count: number): Promise<JavaScriptCost> {
   for (let i = 0; i < count; i++) await request(i);
   const grown: number[] = [];
   for (let i = 0; i < count; i++) {

@@ -4,8 +4,8 @@
  * else runs on this machine then disturbs all of them alike. What a server costs is its processor time, as
  * the kernel counts it.
  */
-import { KintsugiError } from '../../../src/errors.js';
-import { cpuSeconds, TICKS_PER_SECOND } from '../../../src/local/processor-time.js';
+import { KintsugiError } from '../../../src/common/errors.js';
+import { cpuSeconds, TICKS_PER_SECOND } from '../../../src/fleet/local/processor-time.js';
 import { median } from '../statistics.js';
 
 /** Requests under way at once: enough that neither side ever waits for the other. */
@@ -21,7 +21,7 @@ export interface Contender {
   request(i: number): Promise<void>;
 }
 
-export interface Turn {
+export interface MeasuredTurn {
   requestsPerSecond: number;
   /** Requests per second of processor time, of the server and of this process. */
   perServerSecond: number;
@@ -45,7 +45,7 @@ export function ending(name: string): { ended: Promise<never>; end(why: string):
  * Keeps WINDOW requests under way for `ms`, at least one for each.
  * @throws when a request fails, or the server ends
  */
-export async function turn(contender: Contender, ms: number, first = 0): Promise<Turn> {
+export async function turn(contender: Contender, ms: number, first = 0): Promise<MeasuredTurn> {
   let next = first;
   const server = cpuSeconds(contender.serverPid);
   const client = process.cpuUsage();
@@ -70,8 +70,8 @@ export async function compare(
   contenders: readonly Contender[],
   rounds: number,
   ms: number,
-): Promise<Map<string, Turn>> {
-  const turns = new Map<string, Turn[]>(contenders.map(({ name }) => [name, []]));
+): Promise<Map<string, MeasuredTurn>> {
+  const turns = new Map<string, MeasuredTurn[]>(contenders.map(({ name }) => [name, []]));
   for (let round = 0; round <= rounds; round++) {
     for (const contender of contenders) {
       const result = await turn(contender, ms, round * 17);

@@ -1,7 +1,9 @@
 /**
- * Redis as a peer: started here on a free port, without persistence, and spoken to as leanly as its protocol
- * allows. Commands are encoded before the measurement and of answers only what is needed is looked at, so
- * that this client never is what limits it; compared is the processor time of the server.
+ * A client of our own is kept: `redis` and `ioredis` take 6 to 11 times its processor time (bench/LOG.md).
+ *
+ * Redis as a peer: started here on a free port, without persistence. Commands are encoded before the
+ * measurement, and only the needed part of an answer is read, so that this client never limits the server.
+ * The processor time of the server is what is compared.
  *
  * A gradient can be applied there in two ways. A Lua script does it where the rows are: atomic for any number
  * of clients. Or the client reads the rows (MGET), computes, and writes them back (MSET): two round trips,
@@ -14,12 +16,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createConnection, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, KintsugiError } from '../../../src/errors.js';
+import { describe, KintsugiError } from '../../../src/common/errors.js';
 import { type Contender, ending } from './measure.js';
 import { DIM } from './options.js';
 
 const ROW_BYTES = DIM * 4;
-/** What a value takes in an answer: its length, itself, and the ends of two lines. */
+/** Bytes of a value in an answer: its length, itself, and the ends of two lines. */
 const VALUE_BYTES = `$${ROW_BYTES}\r\n`.length + ROW_BYTES + 2;
 
 /** Applies SGD to every row that is named; a row that is not there counts as zeros. */
@@ -34,13 +36,13 @@ for i = 1, #KEYS do
 end
 return redis.status_reply('OK')`;
 
-/** Its version, or undefined where it is not installed. */
+/** Version of Redis, or undefined where it is not installed. */
 export function redisVersion(): string | undefined {
   const { stdout } = spawnSync('redis-server', ['--version'], { encoding: 'utf8' });
   return /v=(\S+)/.exec(stdout ?? '')?.[1];
 }
 
-export function command(...words: (string | Uint8Array)[]): Buffer {
+function command(...words: (string | Uint8Array)[]): Buffer {
   const pieces: Uint8Array[] = [Buffer.from(`*${words.length}\r\n`)];
   for (const word of words) {
     const bytes = Buffer.from(word as string);
@@ -50,11 +52,11 @@ export function command(...words: (string | Uint8Array)[]): Buffer {
 }
 
 /** Eight bytes per key, as in our own messages. */
-export function keyBytes(keys: BigUint64Array): Uint8Array[] {
+function keyBytes(keys: BigUint64Array): Uint8Array[] {
   return Array.from(keys, (_, i) => new Uint8Array(keys.buffer, keys.byteOffset + 8 * i, 8));
 }
 
-export function rowBytes(rows: Float32Array): Uint8Array[] {
+function rowBytes(rows: Float32Array): Uint8Array[] {
   return Array.from(
     { length: rows.length / DIM },
     (_, i) => new Uint8Array(rows.buffer, rows.byteOffset + i * ROW_BYTES, ROW_BYTES),
@@ -92,7 +94,8 @@ export class Redis {
 
   static async start(): Promise<Redis> {
     const directory = mkdtempSync(join(tmpdir(), 'kintsugi-redis-'));
-    // It takes no port 0; one that was free a moment ago will do, on loopback and for a benchmark.
+    // Redis takes no port 0. A port that was free a moment ago is good enough, on loopback and for a
+    // benchmark.
     const probe = createServer().listen(0, '127.0.0.1');
     await once(probe, 'listening');
     const { port } = probe.address() as { port: number };
@@ -103,8 +106,8 @@ export class Redis {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     const kill = () => server.kill('SIGKILL');
-    // Unlike our own roles it does not notice when this process is gone; a signal ends us without an exit
-    // event.
+    // Unlike our own roles Redis does not notice when this process is gone, and a signal ends this process
+    // without an exit event.
     const quit = () => process.exit(143);
     process.on('exit', kill);
     process.on('SIGTERM', quit);
@@ -164,7 +167,7 @@ export class Redis {
     await this.send(encoded, '+OK\r\n'.length);
   }
 
-  /** Its name for the script that applies gradients. */
+  /** Loads the script that applies gradients; resolves to its name. */
   async loadScript(): Promise<string> {
     const answer = await this.send(command('SCRIPT', 'LOAD', SCRIPT), '$40\r\n'.length + 42, true);
     return answer.toString('latin1', 5, 45);

@@ -1,6 +1,6 @@
 /**
- * What stands for a model in the training of a benchmark: a fixed amount of arithmetic, on a thread of its
- * own, as a worker computes.
+ * Stand-in for a model in the training of a benchmark: a fixed amount of arithmetic, on a thread of its own,
+ * as a worker computes.
  */
 import { isMainThread, parentPort, Worker } from 'node:worker_threads';
 
@@ -23,7 +23,7 @@ if (!isMainThread) {
 export class Arithmetic {
   private readonly thread = new Worker(new URL(import.meta.url));
 
-  /** One at a time. */
+  /** Computes `units`. The caller waits for one call before the next. */
   compute(units: number): Promise<void> {
     return new Promise((resolve, reject) => {
       this.thread.once('error', reject);

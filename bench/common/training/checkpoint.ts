@@ -6,12 +6,12 @@
  */
 import { mkdir, open, readdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Client } from '../../../src/client/client.js';
-import { eachAtMost, ranges } from '../../../src/client/concurrent.js';
-import { internalsOf } from '../../../src/client/internals.js';
-import { batchRows, poolOfTable, shardKeys } from '../../../src/client/scan.js';
+import type { Client } from '../../../src/library/client/client.js';
+import { eachAtMost, ranges } from '../../../src/library/client/concurrent.js';
+import { internalsOf } from '../../../src/library/client/connected.js';
+import { batchRows, poolOfTable, shardKeys } from '../../../src/library/client/scan.js';
+import { pullRows, sortedLists } from '../../../src/library/tools/rows.js';
 import { shardCount } from '../../../src/protocol/map.js';
-import { pullRows, sortedLists } from '../../../src/tools/rows.js';
 
 /** Shards that are written at once, and batches that are restored at once. */
 const AT_ONCE = 4;

@@ -3,10 +3,11 @@
  * else: one fills the table or pushes to it, one trains on it, one writes checkpoints and one reads them
  * back. Each leaves when its parent does.
  */
-import { type Client, connect, type PushCounts } from '../../../src/client/client.js';
-import { eachAtMost, ranges } from '../../../src/client/concurrent.js';
-import { describe, KintsugiError } from '../../../src/errors.js';
-import { type Logger, monotonicMs } from '../../../src/runtime/log.js';
+
+import { describe, KintsugiError } from '../../../src/common/errors.js';
+import { type Client, connect, type PushCounts } from '../../../src/library/client/client.js';
+import { eachAtMost, ranges } from '../../../src/library/client/concurrent.js';
+import { type Logger, monotonicMs } from '../../../src/net/log.js';
 import { Arithmetic } from './arithmetic.js';
 import { restoreCheckpoint, writeCheckpoint } from './checkpoint.js';
 import { KeyStream, TABLE } from './keys.js';
@@ -48,7 +49,7 @@ function tell(report: ClientReport): void {
   process.send?.(report);
 }
 
-/** Of what the library logs, the parent wants to know one thing. */
+/** Logger that tells the parent which shards serve, and drops all other records. */
 const SERVED: Logger = {
   info: (event, fields) => {
     if (event !== 'shard.served') return;

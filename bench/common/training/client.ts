@@ -1,7 +1,7 @@
 /** A client process of a run, seen from its parent. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { KintsugiError } from '../../../src/errors.js';
+import { KintsugiError } from '../../../src/common/errors.js';
 import type { ClientOptions, ClientReport } from './child.js';
 
 const PATH = fileURLToPath(new URL('./child.js', import.meta.url));

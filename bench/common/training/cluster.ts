@@ -1,13 +1,13 @@
 /** The cluster of a run: the roles of `kintsugi local`, with as many shards in every mode. */
-import type { LocalOptions } from '../../../src/local/options.js';
-import { groupsOf, type Mode } from './modes.js';
+import type { LocalOptions } from '../../../src/fleet/local/options.js';
+import { groupsOf, type TrainingMode } from './modes.js';
 
 export interface ClusterShape {
   ps: number;
   recoveryRate?: string | undefined;
 }
 
-export function localOptions({ ps, recoveryRate }: ClusterShape, mode: Mode): LocalOptions {
+export function localOptions({ ps, recoveryRate }: ClusterShape, mode: TrainingMode): LocalOptions {
   return {
     ps,
     code: mode.code,

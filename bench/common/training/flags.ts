@@ -2,9 +2,9 @@
 import type { Flags } from '../flags.js';
 
 /**
- * What a step computes: the model of the ECRec paper for 512 keys, which are 20 samples of 26 categories:
- * 20 x 6 x 2.5 million parameters = 0.3 GFLOP of forward and backward, at the 69 GFLOP/s that a core here
- * gives to dense math.
+ * Arithmetic of a step, in units of about a millisecond: the model of the ECRec paper for 512 keys, which are
+ * 20 samples of 26 categories: 20 x 6 x 2.5 million parameters = 0.3 GFLOP of forward and backward, at the 69
+ * GFLOP/s that a core here gives to dense math.
  */
 const COMPUTE = 4;
 

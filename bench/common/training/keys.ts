@@ -3,7 +3,7 @@
  * the rank. Ranks are spread over the table, so that rows which are hot do not lie side by side in blocks:
  * what a step needs of a lost shard is scattered over it, which is the hard case for recovery on demand.
  */
-import { seededRandom } from '../../../src/local/kills.js';
+import { seededRandom } from '../../../src/fleet/local/kills.js';
 
 /** The table that is trained. */
 export const TABLE = 'bench';

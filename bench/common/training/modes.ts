@@ -1,7 +1,7 @@
 /** The modes that are compared: codes, replication, checkpoints, or nothing at all. */
 import { bad } from '../flags.js';
 
-export interface Mode {
+export interface TrainingMode {
   name: string;
   /** As of `kintsugi scheduler --code`. */
   code: string;
@@ -11,16 +11,19 @@ export interface Mode {
   idle?: boolean;
   /** Seconds between two checkpoints; undefined: this mode takes none. */
   intervalSeconds?: number;
-  /** What looks at the job; undefined: nothing does. */
+  /** Programs that look at the job; undefined: none. */
   watched?: readonly Look[];
 }
 
-/** What can look at a job: a page of the dashboard, `kintsugi top`, who follows events, who reads metrics. */
+/**
+ * Programs that can look at a job: a page of the dashboard, `kintsugi top`, a follower of events, a reader of
+ * metrics.
+ */
 export const LOOKS = ['page', 'top', 'events', 'metrics', 'tensorboard'] as const;
 export type Look = (typeof LOOKS)[number];
 
 /** @throws BAD_ARGUMENT */
-export function modeOf(name: string, intervals: readonly number[]): Mode[] {
+export function modeOf(name: string, intervals: readonly number[]): TrainingMode[] {
   const match = /^(\d+)\+(\d+)(\/idle)?$/.exec(name);
   if (match && Number(match[1]) > 0) {
     const code = `${match[1]}+${match[2]}`;
@@ -38,6 +41,6 @@ export function modeOf(name: string, intervals: readonly number[]): Mode[] {
 }
 
 /** Every mode has as many data shards as 4+1 has with a group per PS. */
-export function groupsOf(mode: Mode, ps: number): number {
+export function groupsOf(mode: TrainingMode, ps: number): number {
   return Math.max(1, Math.round((ps * 4) / mode.k));
 }

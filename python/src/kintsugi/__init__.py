@@ -4,8 +4,9 @@ from . import schedules
 from ._client import Client, connect
 from ._cluster import LocalCluster, start_local_cluster
 from ._dataset import Dataset, Lease
-from ._errors import Error, PushInDoubt
+from ._errors import Error, PushesFailed, PushInDoubt
 from ._futures import Future, PushFuture
+from ._numbered import NumberedSteps
 from ._ranges import RangeDataset, read_batches
 from ._specs import (
     FTRL,
@@ -42,9 +43,11 @@ __all__ = [
     "LocalCluster",
     "Momentum",
     "Normal",
+    "NumberedSteps",
     "Optimizer",
     "PushFuture",
     "PushInDoubt",
+    "PushesFailed",
     "RangeDataset",
     "RowwiseAdagrad",
     "Table",

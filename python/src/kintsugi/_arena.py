@@ -34,7 +34,7 @@ class FreeList:
 
     @property
     def free_bytes(self) -> int:
-        """Of all free parts together."""
+        """Bytes of all free parts together."""
         return sum(self._ends) - sum(self._starts)
 
     def take(self, size: int) -> int | None:
@@ -89,7 +89,7 @@ class Block:
 
 
 class _Holder:
-    """What numpy takes for the owner of an array."""
+    """Owner of an array for numpy: the array keeps its block alive."""
 
     __slots__ = ("__array_interface__", "block")
 
@@ -135,9 +135,11 @@ class Arena:
             self.path = None
 
     def place(self) -> tuple[dict[str, Any], Block]:
-        """Where the gateway finds it, and what it finds there: another process may have the same number in
-        the gateway's container. The block is to be kept until the gateway has looked.
-        """  # noqa: D205
+        """Where the gateway finds the arena, and bytes that it finds there.
+
+        In the gateway's container another process may have the same number. Keep the block until the gateway
+        has looked.
+        """
         block = self.take(_NONCE_BYTES)
         assert block is not None
         nonce = os.urandom(_NONCE_BYTES)
@@ -161,7 +163,7 @@ class Arena:
 
     @property
     def free_bytes(self) -> int:
-        """What may be taken, in one piece or several."""
+        """Bytes that may be taken, in one piece or several."""
         with self._lock:
             while self.returned:
                 self._free.give(*self.returned.popleft())

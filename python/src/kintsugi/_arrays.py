@@ -1,14 +1,15 @@
-"""What callers give, as the arrays that are sent."""
+"""Keys, rows and rates of callers, as the arrays that are sent."""
 
 from __future__ import annotations
 
-import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ._checks import is_truth, listed, number, shown
 from ._errors import Error
 
 Keys = npt.NDArray[np.uint64]
@@ -18,13 +19,56 @@ RESERVED = np.uint64(2**64 - 1)
 """No row has this key. As int64 it is -1: a missing one."""
 
 
+def _of_tensor(given: Any) -> Any:
+    """The array of a tensor of PyTorch; anything else as it is."""
+    if not (hasattr(given, "detach") and hasattr(given, "resolve_conj")):
+        return given
+    given = given.detach().resolve_conj().resolve_neg().cpu()
+    # numpy has no bfloat16. float32 holds all of its values.
+    return (given.float() if str(given.dtype) == "torch.bfloat16" else given).numpy()
+
+
+def _array_of(given: Any, what: str, code: str) -> npt.NDArray[Any]:
+    """An array of anything that has values: lists, arrays, and tensors of any device, with autograd or not.
+
+    @raises Error `code`: it has none, or some are masked.
+    """
+    try:
+        if isinstance(given, (list, tuple)):
+            given = [_of_tensor(each) for each in given]
+            masked = any(isinstance(each, np.ma.MaskedArray) for each in given)
+        else:
+            given = _of_tensor(given)
+            masked = isinstance(given, np.ma.MaskedArray) and bool(np.ma.getmaskarray(given).any())
+        if masked:
+            raise Error(code, f"{what} are masked: say with `filled(...)` which values are meant")
+        array: npt.NDArray[Any] = np.asarray(given)
+        return array
+    except (TypeError, ValueError, RuntimeError, OverflowError, NotImplementedError) as error:
+        reason = " ".join(str(error).split())
+        raise Error(code, f"{what} cannot be read as an array: {reason[:200]}") from None
+
+
+def _integers(given: Sequence[Any], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Signed and unsigned 64-bit integers of one list, for which numpy has no common type; else `array`."""
+    try:
+        values = [operator.index(each) for each in given if not is_truth(each)]
+    except TypeError:
+        return array
+    if len(values) < len(given) or not all(-(1 << 63) <= value < 1 << 64 for value in values):
+        return array
+    return np.array([value & ((1 << 64) - 1) for value in values], np.uint64)
+
+
 def keys_of(given: npt.ArrayLike) -> Keys:
     """Keys as u64, of any integers; int64 are taken bit for bit. @raises Error KEY_TYPE, LENGTH_MISMATCH."""
-    array: npt.NDArray[Any] = np.asarray(given)
+    array = _array_of(given, "keys", "KEY_TYPE")
+    if array.dtype.kind in "fO" and isinstance(given, (list, tuple)):
+        array = _integers(given, array)
+    if array.dtype.kind not in "iu" and (array.size > 0 or array.ndim == 0 or array.dtype.kind != "f"):
+        raise Error("KEY_TYPE", f"keys must be integers of at most 64 bits, not {array.dtype}")
     if array.ndim != 1:
         raise Error("LENGTH_MISMATCH", f"keys must have one dimension, not {array.ndim}")
-    if array.dtype.kind not in "iu" and array.size > 0:
-        raise Error("KEY_TYPE", f"keys must be integers, not {array.dtype}")
     if array.dtype.kind != "u":
         array = array.astype(np.int64, copy=False)
     elif array.dtype != np.uint64:
@@ -39,15 +83,25 @@ def present(keys: Keys) -> npt.NDArray[np.bool_] | None:
 
 
 def rows_of(given: npt.ArrayLike, count: int, width: int, what: str) -> Rows:
-    """Rows as float32, count x width. @raises Error DIM_MISMATCH, LENGTH_MISMATCH, BAD_ARGUMENT."""
-    array: npt.NDArray[Any] = np.asarray(given)
-    if array.dtype.kind not in "fiu":
+    """Rows as float32, count x width, of as many numbers: with two dimensions, or one after the other in one.
+
+    @raises Error DIM_MISMATCH, LENGTH_MISMATCH, BAD_ARGUMENT.
+    """
+    array = _array_of(given, what, "BAD_ARGUMENT")
+    if array.dtype.kind not in "fiu" and not (array.dtype.kind == "V" and array.dtype.name == "bfloat16"):
         raise Error("BAD_ARGUMENT", f"{what} must be floats, not {array.dtype}")
-    if array.size != count * width:
-        row = array.shape[-1] if array.ndim == 2 else width
-        code = "LENGTH_MISMATCH" if row == width and array.size % width == 0 else "DIM_MISMATCH"
-        shape = " x ".join(map(str, array.shape))
-        raise Error(code, f"{count} keys x {width} values do not fit {what} of {shape}")
+    if array.shape != (count, width) and array.shape != (count * width,):
+        row = array.shape[1] if array.ndim == 2 else width
+        fits = array.ndim in (1, 2) and row == width and array.size % width == 0
+        shape = " x ".join(map(str, array.shape)) or "one number"
+        text = f"{count} keys x {width} values do not fit {what} of {shape}"
+        raise Error("LENGTH_MISMATCH" if fits else "DIM_MISMATCH", text)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 4:
+        try:
+            with np.errstate(over="raise"):
+                array = array.astype(np.float32)
+        except FloatingPointError:
+            raise Error("BAD_ARGUMENT", f"{what} have a number that float32 cannot hold") from None
     return np.ascontiguousarray(array, dtype=np.float32).reshape(count, width)
 
 
@@ -56,28 +110,24 @@ Rate = float | Sequence[float | None] | None
 
 
 def rates_of(given: Rate, count: int) -> list[float | None]:
-    """Of each of `count` tables. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
-    if given is None or isinstance(given, (int, float, np.number)):
-        return [_rate(given)] * count
-    rates = [_rate(each) for each in given]
+    """Learning rates of `count` tables. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
+    each: Any = given
+    if not isinstance(given, (list, tuple)) and not getattr(given, "shape", ()):
+        return [_rate(each)] * count
+    rates = [_rate(each) for each in listed(given, "lr", "numbers")]
     if len(rates) != count:
         raise Error("LENGTH_MISMATCH", f"{count} tables need as many learning rates, not {len(rates)}")
     return rates
 
 
 def _rate(given: float | None) -> float | None:
-    if given is None:
-        return None
-    rate = float(given)
-    if not math.isfinite(rate) or rate < 0:
-        raise Error("BAD_ARGUMENT", f"lr must be a finite number of at least 0, not {given}")
-    return rate
+    return None if given is None else number(given, "lr", 0)
 
 
 def target_of(out: Any, count: int, width: int) -> Rows:
     """Where rows are to go. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
-    if not isinstance(out, np.ndarray) or out.dtype != np.float32:
-        raise Error("BAD_ARGUMENT", "out must be an array of float32")
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray) or out.dtype != np.float32:
+        raise Error("BAD_ARGUMENT", f"out must be an array of numpy of float32, not {shown(out)}")
     if not out.flags.c_contiguous or not out.flags.writeable:
         raise Error("BAD_ARGUMENT", "out must be contiguous and writable")
     if out.shape != (count, width):

@@ -1,7 +1,9 @@
-"""What a program has of a job: its tables, pulls, pushes and data sets."""
+"""A client of a job: tables, pulls, pushes and data sets."""
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
@@ -10,15 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Rate, Rows
+from ._checks import entries, flag, integer, number, path, text, texts
 from ._connection import Connection
 from ._dataset import Dataset
 from ._errors import Error
 from ._futures import Future, PushFuture
 from ._gateway import SharedGateway, SpawnedGateway
-from ._specs import Adagrad, Initializer, Optimizer, Uniform
+from ._numbered import NumberedSteps
+from ._specs import Adagrad, Initializer, Optimizer, Uniform, checked_initializer, checked_optimizer
 from ._tables import Table, Tables
 
 _UNIX = "unix:"
+MAX_COUNT = 2**31 - 1
+"""Most rows of an array."""
+MAX_DIM = 65_536
+"""Most values of a row, as the job has it."""
 
 
 class Client:
@@ -27,6 +35,17 @@ class Client:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._tables = Tables(connection)
+        self._tables.client = weakref.ref(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process connects anew. The token is not in it: it is `KINTSUGI_TOKEN` there."""
+        recipe = self._connection.recipe()
+        _pickled.setdefault(recipe, self)
+        return _reconnected, recipe
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Client:
+        """A client is one: copies of what has it share it."""
+        return self
 
     @property
     def gateway_pid(self) -> int | None:
@@ -36,7 +55,7 @@ class Client:
 
     @property
     def id(self) -> int:
-        """Of this client in the job; another one after the gateway was started again."""
+        """Id of this client in the job; another one after the gateway was started again."""
         return self._connection.open().client
 
     @property
@@ -65,12 +84,12 @@ class Client:
         @raises Error TABLE_EXISTS (with another specification), BAD_ARGUMENT, LIMIT.
         """
         spec = {
-            "name": name,
-            "dim": dim,
-            "pool": pool,
-            "seed": seed,
-            "optimizer": (optimizer or Adagrad()).spec(),
-            "initializer": (initializer or Uniform()).spec(),
+            "name": text(name, "the name of a table"),
+            "dim": integer(dim, "dim", 1, MAX_DIM),
+            "pool": text(pool, "pool"),
+            "seed": integer(seed, "seed", 0),
+            "optimizer": (Adagrad() if optimizer is None else checked_optimizer(optimizer)).spec(),
+            "initializer": (Uniform() if initializer is None else checked_initializer(initializer)).spec(),
         }
         return self._tables.create(spec)
 
@@ -99,15 +118,14 @@ class Client:
 
         @raises Error UNKNOWN_TABLE, UNRECOVERABLE, KEY_TYPE, LENGTH_MISMATCH, BAD_ARGUMENT, CLOSED.
         """
-        targets = list(out) if out is not None else [None] * len(requests)
-        rows: list[Rows] = self._tables.pull(requests, targets, state, lambda rows: rows).result()
+        rows: list[Rows] = self._tables.pull(requests, out, state, lambda rows: rows).result()
         return rows
 
     def pull_async(
         self, requests: Sequence[tuple[Table | str, npt.ArrayLike]], *, state: bool = False
     ) -> Future[list[Rows]]:
         """Begins a pull of several tables; see `pull`."""
-        return self._tables.pull(requests, [None] * len(requests), state, lambda rows: rows)
+        return self._tables.pull(requests, None, state, lambda rows: rows)
 
     def push(
         self,
@@ -142,6 +160,7 @@ class Client:
 
         It is uninitialized; of ordinary memory where none can be shared.
         """
+        count, dim = integer(count, "count", 0, MAX_COUNT), integer(dim, "dim", 1, MAX_DIM)
         session = self._connection.open()
         block = session.room(4 * count * dim)
         if block is None:
@@ -149,7 +168,12 @@ class Client:
         return block.array(0, (count, dim), np.float32)
 
     def flush(self) -> None:
-        """Waits until every push of this client is durable. @raises Error: the first that failed."""
+        """Waits until every push of this client has ended: it is durable, or it failed.
+
+        @raises Error: what failed, when all have ended. Of one push that is its own error. Of several it is
+        one error with `pushes` and `errors`: `PushInDoubt` where the gateway ended, and `PushesFailed`
+        otherwise. What `result()` of a push has raised is not raised again.
+        """
         self._connection.flush()
 
     # ---- the job
@@ -160,10 +184,14 @@ class Client:
         return status
 
     def events(self, since: int = 0, *, follow: bool = False) -> Iterator[dict[str, Any]]:
-        """What happened to the job, oldest first: the newest 1,000 events after number `since`.
+        """Events of the job, oldest first: the newest 1,000 after number `since`.
 
-        With `follow` it goes on with those that come, without an end. docs/events.md lists them.
+        With `follow` new events come as they happen, without an end. docs/events.md lists them.
         """
+        since, follow = integer(since, "since", 0), flag(follow, "follow")
+        return self._events(since, follow)
+
+    def _events(self, since: int, follow: bool) -> Iterator[dict[str, Any]]:
         while True:
             found = self._connection.ask({"op": "events", "since": since, "follow": follow})
             for event in found:
@@ -188,8 +216,9 @@ class Client:
 
         @raises Error NOT_READY, CHECKPOINT_MISSING, BAD_CHECKPOINT, PLACE_FAILED, BAD_ARGUMENT.
         """
-        which = {} if number is None else {"number": number}
-        restored: dict[str, Any] = self._connection.ask({"op": "restore", "place": place, **which})
+        which = {} if number is None else {"number": integer(number, "number", 0)}
+        where = path(place, "place")
+        restored: dict[str, Any] = self._connection.ask({"op": "restore", "place": where, **which})
         return restored
 
     def dataset(
@@ -212,9 +241,36 @@ class Client:
 
         @raises Error BAD_ARGUMENT when it is registered with other files or another batch.
         """
-        spec = {"name": name, "files": [list(file) for file in files], "batch": batch, "epochs": epochs}
-        spec |= {"seed": seed, "shuffle": shuffle, "follow": follow, "rangeBytes": range_bytes}
+        named = [
+            [path(file, "the name of a file"), integer(size, "bytes of a file", 0)]
+            for file, size in entries(files, 2, "(name, bytes)", "files")
+        ]
+        spec: dict[str, Any] = {
+            "name": text(name, "the name of a data set"),
+            "files": named,
+            "batch": integer(batch, "batch", 1),
+            "epochs": integer(epochs, "epochs", 1),
+            "seed": integer(seed, "seed", 0),
+            "shuffle": flag(shuffle, "shuffle"),
+            "follow": flag(follow, "follow"),
+            "rangeBytes": integer(range_bytes, "range_bytes", 1),
+        }
         return Dataset(self._tables, spec)
+
+    def steps(self, name: str, *, every: int = 1) -> NumberedSteps:
+        """Steps that are applied once, also when they are sent again; see `NumberedSteps`.
+
+        `name`: of a sequence of steps, which one program at a time works on. It is a data set of the job, so
+        a client has one, or a data set of files. `every`: steps for which the job is asked once. More of
+        them cost less, and a program that begins again sends up to `every` - 1 durable ones again.
+
+        >>> steps = client.steps("trainer-0")
+        >>> for step in range(steps.next, 1000):
+        ...     steps.push([(items, keys, gradients)], step=step)
+
+        @raises Error BAD_ARGUMENT: the job knows it with another `every`.
+        """
+        return NumberedSteps(self._tables, text(name, "name"), integer(every, "every", 1))
 
     def close(self) -> None:
         """Ends this client. Pushes that are under way may or may not be applied: `flush` first."""
@@ -229,8 +285,31 @@ class Client:
         self.close()
 
 
+_pickled: weakref.WeakValueDictionary[tuple[Any, ...], Client] = weakref.WeakValueDictionary()
+"""Clients that were pickled here, or come from a pickle: what is read again has the same one."""
+
+
+def _reconnected(*recipe: Any) -> Client:
+    """The client of a pickle."""
+    known = _pickled.get(recipe)
+    if known is not None and not known._connection.closed:
+        return known
+    scheduler, path, tls_ca, memory_bytes, memory_directory, timeout = recipe
+    made = connect(
+        scheduler,
+        gateway="spawn" if path is None else f"{_UNIX}{path}",
+        token=os.environ.get("KINTSUGI_TOKEN") or None,
+        tls_ca=tls_ca,
+        timeout=timeout,
+        memory_bytes=memory_bytes,
+        memory_directory=memory_directory,
+    )
+    _pickled[recipe] = made
+    return made
+
+
 def connect(
-    scheduler: str | None = None,
+    scheduler: str | Sequence[str] | None = None,
     *,
     gateway: str = "spawn",
     token: str | None = None,
@@ -241,22 +320,30 @@ def connect(
 ) -> Client:
     """Connects to a running job.
 
-    `scheduler`: host:port; of several, all of them with commas between. `gateway`: "spawn" starts one for
-    this process, and again when it ends; "unix:/path" takes one that runs there, with its own scheduler and
-    token. `token`: the shared secret of the job. `tls_ca`: the job speaks TLS; a file with authorities, or
-    "system". `timeout`: seconds to wait for the scheduler and the job, and for a gateway that runs; one that
-    this process starts has a minute. `memory_bytes`: of shared memory for rows at most; it is taken page by
-    page as it is used. 0: rows go over the socket. `memory_directory`: for a gateway in another container, a
-    volume that is memory and that both have at the same path; the memory is a file there until the gateway
-    has opened it. Default: anonymous memory.
+    `scheduler`: host:port; of several, all of them with commas between, or a list. `gateway`: "spawn" starts
+    one for this process, and again when it ends; "unix:/path" takes one that runs there, with its own
+    scheduler and token. `token`: the shared secret of the job. `tls_ca`: the job speaks TLS; a file with
+    authorities, or "system". `timeout`: seconds to wait for the scheduler and the job, and for a gateway that
+    runs; one that this process starts has a minute. `memory_bytes`: of shared memory for rows at most; it is
+    taken page by page as it is used. 0: rows go over the socket. `memory_directory`: for a gateway in another
+    container, a volume that is memory and that both have at the same path; the memory is a file there until
+    the gateway has opened it. Default: anonymous memory.
 
     >>> with kintsugi.connect("scheduler-host:7077") as client:
     ...     items = client.create_table("items", 16, optimizer=kintsugi.Adagrad(lr=0.05))
 
     @raises Error UNREACHABLE, UNAUTHORIZED, NOT_ENOUGH_NODES, BAD_ARGUMENT, DEPENDENCY_MISSING.
     """
-    if timeout <= 0 or memory_bytes < 0:
-        raise Error("BAD_ARGUMENT", "timeout must be above 0, and memory_bytes at least 0")
+    timeout = number(timeout, "timeout", 0)
+    memory_bytes = integer(memory_bytes, "memory_bytes", 0)
+    if timeout == 0:
+        raise Error("BAD_ARGUMENT", "timeout must be above 0")
+    token = None if token is None else text(token, "token")
+    tls_ca = None if tls_ca is None else path(tls_ca, "tls_ca")
+    memory_directory = None if memory_directory is None else path(memory_directory, "memory_directory")
+    gateway = text(gateway, "gateway")
+    if scheduler is not None and not isinstance(scheduler, str):
+        scheduler = ",".join(texts(scheduler, "scheduler", "addresses"))
     where: SharedGateway | SpawnedGateway
     if gateway.startswith(_UNIX):
         where = SharedGateway(gateway[len(_UNIX) :])

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
+from ._checks import bad, integer, path, shown, text
 from ._errors import Error
 from ._processes import Process
 
@@ -74,7 +75,7 @@ class LocalCluster:
         return len(self._nodes)
 
     def _at(self, index: int) -> Process:
-        if 0 <= index < len(self._nodes):
+        if 0 <= (index := integer(index, "index")) < len(self._nodes):
             return self._nodes[index]
         raise Error("BAD_ARGUMENT", f"there is no ps {index}, only 0 to {len(self._nodes) - 1}")
 
@@ -85,6 +86,7 @@ class LocalCluster:
     def restart(self, index: int) -> None:
         """Starts a killed PS again, empty, under the same name. @raises Error BAD_ARGUMENT."""
         self._at(index).kill()
+        index = integer(index, "index")
         self._nodes[index] = self._start(index)
         self._wait(index)
 
@@ -147,6 +149,13 @@ def start_local_cluster(
 
     @raises Error NOT_ENOUGH_NODES, BAD_ARGUMENT, UNREACHABLE, DEPENDENCY_MISSING.
     """
+    if limits is not None and not isinstance(limits, Mapping):
+        raise bad(f"limits must be a mapping of names to integers, not {shown(limits)}")
     return LocalCluster(
-        ps=ps, code=code, token=token, checkpoint=checkpoint, restore=restore, limits=limits or {}
+        ps=integer(ps, "ps", 1),
+        code=text(code, "code"),
+        token=None if token is None else text(token, "token"),
+        checkpoint=None if checkpoint is None else path(checkpoint, "checkpoint"),
+        restore=None if restore is None else path(restore, "restore"),
+        limits={text(name, "a limit"): integer(value, name) for name, value in (limits or {}).items()},
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import weakref
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.context import get_spawning_popen
 from threading import RLock
 from typing import Any
 
-from ._errors import Error, GatewayLost
+from ._errors import Error, GatewayLost, joined
 from ._futures import ATTEMPTS, Future, PushFuture, gateways_ended
 from ._gateway import SharedGateway, SpawnedGateway
 from ._link import Reply
@@ -31,7 +35,10 @@ class Connection:
         self._lock = RLock()
         self._session: Session | None = None
         self._closed = False
+        self.before_use: Callable[[], None] | None = None
+        """Called before the next use: gradients that are held leave."""
         self._scans = 0
+        self._pushes = 0
         self._unsettled: list[PushFuture] = []
         _connections.add(self)
         try:
@@ -42,12 +49,17 @@ class Connection:
 
     def open(self) -> Session:
         """The session, a new one if it broke. @raises Error CLOSED, UNREACHABLE, and of `connect`."""
+        self._used()
         with self._lock:
             if self._closed:
                 raise Error("CLOSED", "the client is closed")
             if self._session is None or self._session.link.lost:
                 self._session = self._connect()
             return self._session
+
+    def _used(self) -> None:
+        if self.before_use is not None:
+            self.before_use()
 
     def _connect(self) -> Session:
         """A gateway that is killed may still take a connection, and break it at once."""
@@ -67,6 +79,22 @@ class Connection:
 
         return Future[Any](self.open, send).result()
 
+    def recipe(self) -> tuple[Any, ...]:
+        """The arguments by which another process connects, without the token.
+
+        A process that is being spawned shares the gateway of this one, as a child after a fork does.
+        """
+        gateway = self.gateway
+        rest = *self._memory, self._timeout
+        if isinstance(gateway, SpawnedGateway) and get_spawning_popen() is None:
+            return gateway.scheduler, None, gateway.tls_ca, *rest
+        return None, gateway.path, None, *rest
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._closed
+
     def next_scan(self) -> int:
         """A number that no other scan of this process has."""
         with self._lock:
@@ -76,19 +104,36 @@ class Connection:
     def noted(self, future: PushFuture) -> PushFuture:
         """Has `flush` wait for a push."""
         with self._lock:
+            self._pushes += 1
+            future.number = self._pushes
             self._unsettled = [each for each in self._unsettled if not each.settled]
             self._unsettled.append(future)
         return future
 
     def flush(self) -> None:
-        """Waits until every push that was noted is durable. @raises Error: the first that failed."""
+        """Waits until every push that was noted has ended. @raises Error: one for all that failed."""
+        self._used()
         with self._lock:
             unsettled, self._unsettled = self._unsettled, []
-        for future in unsettled:
-            future.result()
+        waiting = deque(unsettled)
+        failed = []
+        try:
+            while waiting:
+                future = waiting[0]
+                if not future.settled and (error := future.exception()) is not None:
+                    failed.append((future.name, error))
+                waiting.popleft()
+        finally:
+            # After an interrupt.
+            with self._lock:
+                self._unsettled = [*waiting, *self._unsettled]
+        if failed:
+            raise joined(failed)
 
     def close(self) -> None:
         """Ends the session, and a gateway that this process has started."""
+        with contextlib.suppress(Error):
+            self._used()
         _connections.discard(self)
         with self._lock:
             if self._closed:
@@ -101,6 +146,7 @@ class Connection:
     def forked(self) -> None:
         """In a child: another lock, and no session yet."""
         self._lock = RLock()
+        self.before_use = None
         if self._session is not None:
             self._session.link.abandon()
         self._session = None

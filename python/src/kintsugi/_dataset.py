@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Keys, Rate, keys_of, present, rates_of, rows_of
+from ._checks import entries, integer, listed, seconds, text
 from ._errors import Error, GatewayLost
 from ._futures import Future, PushFuture
 from ._link import Reply
-from ._session import Call, Session
+from ._session import Call, Session, named
 from ._tables import Table, Tables
 
 Requests = Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]]
@@ -26,14 +27,14 @@ class BatchFuture(PushFuture):
         self, lease: Lease, session: Session, calls: Sequence[Call], message: dict[str, Any]
     ) -> None:
         self._lease = lease
-        super().__init__(lambda: session, lambda _: session.push(calls, message))
+        super().__init__(lambda: session, lambda _: session.push(calls, message), named(calls))
 
     def _answered(self, reply: Reply) -> None:
         super()._answered(reply)
         self._lease.lost = self._lease.lost or bool(reply.value)
 
     def _check_attempts(self, error: GatewayLost) -> None:  # noqa: ARG002
-        # Nothing was sent: the range is somebody else's, and this batch with it.
+        # No push was sent: another program has the range by now, and this batch with it.
         self._lease.lost = True
         self._give_up()
 
@@ -44,14 +45,14 @@ class BatchFuture(PushFuture):
 
 @dataclass
 class Lease:
-    """A range of samples that is this program's, until `finish`, `give_back` or `fail`, or until it is lost.
+    """A range of samples that this program has, until `finish`, `give_back` or `fail`, or until it is lost.
 
     Its batches are given to `skip` and `push` in their order, each once: the first `done` ones were made
     durable by somebody before and are skipped, the others are pushed. Both name the same tables and keys for
     the same batch, whoever reads it: the numbers of pushes, by which none is applied twice, depend on them.
 
     A program that asks for nothing for as long as the lease lasts loses it, and so does one whose gateway
-    ends: then `lost` is set, whoever has the range redoes what was not durable, and nothing is raised.
+    ends: then `lost` is set, the next program redoes what was not durable, and nothing is raised.
     """
 
     dataset: Dataset
@@ -78,8 +79,9 @@ class Lease:
     def skip(self, requests: Sequence[tuple[Table | str, npt.ArrayLike]], samples: int) -> None:
         """The next batch, of `samples` samples, is durable already. @raises Error BAD_ARGUMENT."""
         tables = self.dataset._tables
+        samples = integer(samples, "samples", 0)
         calls = []
-        for given, asked in requests:
+        for given, asked in entries(requests, 2, "(table, keys)"):
             table = tables.find(given)
             calls.append(Call(table.name, _distinct(keys_of(asked))[0], table.dim))
         message = {"op": "skip", "range": self.number, "samples": samples}
@@ -93,6 +95,8 @@ class Lease:
         @raises Error, as `Client.push`, but never PUSH_IN_DOUBT.
         """
         tables = self.dataset._tables
+        samples = integer(samples, "samples", 0)
+        requests = entries(requests, 3, "(table, keys, gradients)")
         calls = []
         for (given, asked, gradients), rate in zip(requests, rates_of(lr, len(requests)), strict=True):
             table = tables.find(given)
@@ -122,12 +126,13 @@ class Lease:
         self.lost = self.lost or bool(reply and reply.value)
 
     def give_back(self) -> None:
-        """Others go on with it, from the first batch that is not durable."""
+        """Gives the range back: another program goes on from the first batch that is not durable."""
         self._send(lambda: self._session.link.send({"op": "giveBack", "range": self.number}))
 
     def fail(self, batch: int, why: str, code: str = "MODEL") -> None:
-        """Batch `batch` of it cannot be trained; after some attempts it is set aside, and named."""
-        message = {"op": "fail", "range": self.number, "batch": batch, "code": code, "why": why}
+        """Batch `batch` of the range cannot be trained; after some attempts it is set aside, and named."""
+        what = {"batch": integer(batch, "batch", 0), "code": text(code, "code"), "why": text(why, "why")}
+        message = {"op": "fail", "range": self.number, **what}
         self._send(lambda: self._session.link.send(message))
 
     def _send(self, send: Callable[[], Reply]) -> Reply | None:
@@ -151,7 +156,7 @@ def _distinct(keys: Keys) -> tuple[Keys, npt.NDArray[Any] | None, npt.NDArray[np
     where = present(keys)
     if where is not None:
         keys = keys[where]
-    # What a layer gives is in order already, which is seen in a hundredth of the time.
+    # Keys of a layer are in order already. Seeing that takes a hundredth of the time of `unique`.
     signed = keys.view(np.int64)
     if (signed[1:] > signed[:-1]).all():
         return keys, None, where
@@ -205,6 +210,7 @@ class Dataset:
 
         @raises Error, TimeoutError.
         """
+        timeout = seconds(timeout, "timeout")
         self._acquiring = self._acquiring or self._ask({"op": "acquire"})
         try:
             given = self._acquiring.result(timeout)
@@ -219,11 +225,12 @@ class Dataset:
 
     def extend(self, sizes: Sequence[int]) -> list[int]:
         """Files that grow have whole lines up to these sizes. Returns what is durable, also from others."""
-        durable: list[int] = self._ask({"op": "extendDataset", "sizes": list(sizes)}).result()
+        given = [integer(each, "a size", 0) for each in listed(sizes, "sizes", "bytes of files")]
+        durable: list[int] = self._ask({"op": "extendDataset", "sizes": given}).result()
         return durable
 
     def status(self) -> dict[str, Any]:
-        """What has become of it: ranges that are open, finished and set aside, and samples of each epoch.
+        """State of the data set: ranges that are open, finished and set aside, and samples of each epoch.
 
         @raises Error.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from ._checks import seconds
 from ._errors import Error, GatewayLost, PushInDoubt
 from ._link import Reply
 from ._session import Session, Word
@@ -12,11 +13,11 @@ from ._session import Session, Word
 T = TypeVar("T")
 
 ATTEMPTS = 3
-"""A request at which so many gateways ended is not repeated any more."""
+"""Most gateways that may end during one request. After that it is not repeated any more."""
 
 
 def gateways_ended(error: GatewayLost | None) -> Error:
-    """What is raised when the last attempt has failed."""
+    """The error when the last attempt has failed."""
     return Error("UNREACHABLE", f"{ATTEMPTS} gateways ended, one after the other: {error}")
 
 
@@ -29,7 +30,7 @@ class Future(Generic[T]):
         send: Callable[[Session], tuple[Reply, Callable[[Reply], T]]],
     ) -> None:
         self._open = open_session
-        # What it keeps, such as gradients, is let go as soon as it will not be sent again.
+        # The function keeps arrays such as gradients. It is dropped as soon as it will not be sent again.
         self._send: Callable[[Session], tuple[Reply, Callable[[Reply], T]]] | None = send
         self._attempts = 0
         self._session: Session
@@ -73,11 +74,20 @@ class Future(Generic[T]):
             self._session.link.poll()
         return self._finished or (self._reply.done and not isinstance(self._reply.error, GatewayLost))
 
+    def exception(self, timeout: float | None = None) -> Error | None:
+        """Waits as `result` does; the error that it raises, or None. @raises TimeoutError."""
+        try:
+            self.result(timeout)
+        except Error as error:
+            return error
+        return None
+
     def result(self, timeout: float | None = None) -> T:
         """Waits for the answer, at most `timeout` seconds.
 
         @raises Error, TimeoutError: it is still under way.
         """
+        timeout = seconds(timeout, "timeout")
         while not self._finished:
             if not self._session.link.wait(self._reply, timeout):
                 raise TimeoutError("the answer has not come in time")
@@ -96,9 +106,17 @@ class PushFuture(Future[None]):
     """A push that is under way."""
 
     def __init__(
-        self, open_session: Callable[[], Session], push: Callable[[Session], tuple[Reply, Word | None]]
+        self,
+        open_session: Callable[[], Session],
+        push: Callable[[Session], tuple[Reply, Word | None]],
+        what: str,
     ) -> None:
         self._word: Word | None = None
+        self._what = what
+        self._told = False
+        """Somebody has asked for the result, and it was an error."""
+        self.number = 0
+        """Pushes of a client count from 1."""
 
         def send(session: Session) -> tuple[Reply, Callable[[Reply], None]]:
             reply, self._word = push(session)
@@ -111,25 +129,35 @@ class PushFuture(Future[None]):
         self._send = None
 
     def _answered(self, reply: Reply) -> None:  # noqa: ARG002
-        """It is durable, and keeps no memory any more."""
+        """The push is durable, and keeps no memory any more."""
         self._word = None
 
     @property
     def taken(self) -> bool:
-        """Whether gradients of it in shared memory may be written over: the gateway has read them."""
+        """Whether its gradients in shared memory may be written over: the gateway has read them."""
         return (self._word is not None and bool(self._word[0])) or self.done()
 
     @property
     def settled(self) -> bool:
-        """It is durable. One that failed is not, until somebody has asked for its result."""
-        return self._finished or (self._reply.done and self._reply.error is None)
+        """True once the push is durable, or failed and somebody has asked for its result."""
+        return self._finished or self._told or (self._reply.done and self._reply.error is None)
+
+    @property
+    def name(self) -> str:
+        """The name in errors, such as `push 7 (items: 100 keys)`."""
+        return f"push {self.number} ({self._what})"
 
     def _lost(self, error: GatewayLost) -> None:
-        raise PushInDoubt(message=f"the gateway ended while a push was under way: {error}") from None
+        text = f"the gateway ended while {self.name} was under way: {error}"
+        raise PushInDoubt(message=text, pushes=[self.name]) from None
 
     def result(self, timeout: float | None = None) -> None:
         """Waits until the push is durable: every live parity of its shards has it.
 
         @raises Error, PushInDoubt, TimeoutError: it is still under way.
         """
-        super().result(timeout)
+        try:
+            super().result(timeout)
+        except Error:
+            self._told = True
+            raise

@@ -38,10 +38,10 @@ class SharedGateway:
             time.sleep(_POLL)
 
     def close(self) -> None:
-        """It is not ours to end."""
+        """Does nothing: somebody else ends this gateway."""
 
     def forked(self) -> SharedGateway:
-        """What a child has of it."""
+        """The gateway for a child process: the same one."""
         return self
 
 
@@ -49,16 +49,16 @@ class SpawnedGateway:
     """A gateway of this process, at a socket in a directory that nobody else may enter."""
 
     def __init__(self, scheduler: str, *, token: str | None, tls_ca: str | None) -> None:
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._token = token
-        self._tls_ca = tls_ca
+        self.tls_ca = tls_ca
         self._process: Process | None = None
         self.directory = tempfile.mkdtemp(prefix="kintsugi-gateway-")
         self.path = os.path.join(self.directory, "gateway.sock")
 
     @property
     def pid(self) -> int | None:
-        """Of the gateway's process, if it was started."""
+        """Id of the gateway's process, if it was started."""
         return None if self._process is None else self._process.pid
 
     def link(self, timeout: float) -> Link:
@@ -72,7 +72,7 @@ class SpawnedGateway:
             except GatewayLost as error:
                 if time.monotonic() > end:
                     raise Error("UNREACHABLE", f"the gateway does not answer: {error}") from None
-                # It ended just now.
+                # The gateway ended just now.
                 self._start(max(end - time.monotonic(), _START))
 
     def _start(self, timeout: float) -> None:
@@ -81,9 +81,9 @@ class SpawnedGateway:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
-        arguments = ["gateway", "--scheduler", self._scheduler, "--socket", self.path, "--log-format", "json"]
-        if self._tls_ca is not None:
-            arguments += ["--tls-ca", self._tls_ca]
+        arguments = ["gateway", "--scheduler", self.scheduler, "--socket", self.path, "--log-format", "json"]
+        if self.tls_ca is not None:
+            arguments += ["--tls-ca", self.tls_ca]
         self._process = Process(arguments, token=self._token, stdout=True)
         # One line says that it listens; the end of the stream, that it does not.
         ready, _, _ = select.select([self._process.stdout], [], [], timeout)
@@ -105,7 +105,7 @@ class SpawnedGateway:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def forked(self) -> SharedGateway:
-        """What a child has of it: the parent starts it again."""
+        """The gateway for a child process. Only the parent starts it again."""
         if self._process is not None:
             self._process.forked()
         return SharedGateway(self.path)

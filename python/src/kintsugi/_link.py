@@ -21,7 +21,7 @@ from typing import Any
 from ._errors import Error, GatewayLost
 
 VERSION = 1
-"""Of the messages; a gateway of another version refuses the connection."""
+"""Version of the messages; a gateway of another version refuses the connection."""
 
 _HEAD = struct.Struct("<II")
 _PIECE = 1 << 16
@@ -29,7 +29,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Reply:
-    """An answer that is there or will be. `keep`: what the gateway reads or writes until then."""
+    """An answer that is there or will be. `keep`: memory that the gateway reads or writes until then."""
 
     __slots__ = ("done", "error", "keep", "payload", "value")
 
@@ -206,7 +206,7 @@ class Link:
         self._socket.close()
         for reply in self._pending.values():
             reply.error = self._lost
-            # What it keeps stays so as long as the arena: an old gateway may still write there.
+            # The reply keeps its block as long as the arena lives: an old gateway may still write there.
             reply.done = True
         self._pending.clear()
         self._condition.notify_all()

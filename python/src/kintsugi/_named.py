@@ -5,12 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from ._checks import integer, number
+
 
 @dataclass(frozen=True)
 class Named:
-    """Of a kind; its fields are those of the job, in snake case. What is None is left out."""
+    """A specification with a kind. Fields have the job's names, in snake case; None is left out."""
 
     kind: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            given, kind = getattr(self, each.name), str(each.type)
+            what = f"{each.name} of {type(self).__name__}"
+            if given is None and "None" in kind:
+                continue
+            value: Any = given
+            if kind.startswith("float"):
+                value = number(given, what)
+            elif kind.startswith("int"):
+                value = integer(given, what)
+            # Numbers of numpy and PyTorch are those of Python from here on.
+            object.__setattr__(self, each.name, value)
 
     def spec(self) -> dict[str, Any]:
         """As the job names it."""
@@ -23,7 +39,7 @@ class Named:
 
 
 def arguments(spec: dict[str, Any]) -> dict[str, Any]:
-    """What the class of this kind is made with."""
+    """Arguments of the class of this kind."""
     return {_snake(name): value for name, value in spec.items() if name != "kind"}
 
 

@@ -78,31 +78,31 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     @property
     def stdout(self) -> IO[bytes]:
-        """What it prints, if that was asked for."""
+        """The standard output of the process, if that was asked for."""
         assert self._process.stdout is not None
         return self._process.stdout
 
     @property
     def ended(self) -> bool:
-        """It does not run any more."""
+        """True once the process does not run any more."""
         return self._process.poll() is not None
 
     @property
     def killed(self) -> bool:
-        """It has ended by SIGKILL."""
+        """True if SIGKILL has ended the process."""
         return self._process.poll() == -signal.SIGKILL
 
     def said(self) -> str:
-        """What it wrote to standard error."""
+        """Everything that the process wrote to standard error."""
         return os.pread(self._errors.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def wait_for(self, found: Callable[[str], str | None], timeout: float, what: str) -> str:
-        """What `found` finds in a line of standard error. @raises Error UNREACHABLE, or its own."""
+        """The first result of `found` for a line of standard error. @raises Error UNREACHABLE, or its own."""
         end = time.monotonic() + timeout
         while True:
             over = self.ended

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._checks import flag, integer, listed, path, shown, text
 from ._dataset import Lease
 from ._errors import Error
 from ._steps import Step, steps_of
@@ -26,8 +27,10 @@ from ._text import (
 )
 
 if TYPE_CHECKING:
+    from ._arrays import Keys
     from ._client import Client
     from ._futures import PushFuture
+    from ._tables import Table
 
 RANGE_BATCHES = 32
 """Batches of a range, about: it is what a lost trainer's successor may have to read again."""
@@ -50,10 +53,27 @@ def read_batches(
 
     @raises Error BAD_DATA, BAD_ARGUMENT.
     """
-    for path in [os.fspath(file) for file in files]:
-        columns = columns_of(path, dense, sparse, label, keys)
-        begin = len(header_of(path)) if isinstance(label, str) else 0
-        for content, samples in batches_of(lines_of(path, begin, size_of(path)), batch):
+    batch, tensors = integer(batch, "batch", 1), flag(tensors, "tensors")
+    return _batches(_paths(files), dense, sparse, label, batch, keys, tensors)
+
+
+def _paths(files: Any) -> list[str]:
+    return [path(file, "each of files") for file in listed(files, "files", "paths")]
+
+
+def _batches(
+    files: list[str],
+    dense: Sequence[int] | Sequence[str],
+    sparse: Sequence[int] | Sequence[str],
+    label: int | str,
+    batch: int,
+    keys: KeyKind,
+    tensors: bool,
+) -> Iterator[Batch]:
+    for file in files:
+        columns = columns_of(file, dense, sparse, label, keys)
+        begin = len(header_of(file)) if isinstance(label, str) else 0
+        for content, samples in batches_of(lines_of(file, begin, size_of(file)), batch):
             yield _given(columns.parse(content, samples), tensors)
 
 
@@ -75,16 +95,17 @@ class Work:
     batch: Any
     samples: int
     key: int
-    """In the table of audits."""
+    """Key of the batch in the table of audits."""
     last: bool
-    """Of its range."""
+    """True for the last batch of its range."""
 
     def __post_init__(self) -> None:
-        self.step = Step()
+        self.step = Step(push_now=self._push_now)
+        self._pushed: PushFuture | None = None
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """What modules look up meanwhile belongs to this batch."""
+        """Within this, lookups of modules belong to this batch."""
         steps = steps_of(self.dataset.client)
         before, steps.current = steps.current, self.step
         try:
@@ -93,14 +114,23 @@ class Work:
             steps.current = before
 
     def push(self) -> PushFuture | None:
-        """Pushes its gradients, once; None: it was durable before, or is somebody else's now."""
+        """Pushes its gradients, once; None: it was durable before, or is somebody else's now.
+
+        What an optimizer has left out, such as a step that overflowed, is named without a change: the keys of
+        a batch, and so the numbers of its pushes, are those of its samples, whoever trains it.
+        """
+        if self.step.closed:
+            return self._pushed
         requests, rates = self.step.requests(), self.step.rates()
+        for table, keys in self.dataset.unstepped(self.step.unnamed()):
+            requests.append((table, keys, np.zeros((len(keys), 1), np.float32)))
+            rates.append(None)
         audit = self.dataset.audit
         if audit is not None:
             keys, counted = np.array([self.key], np.uint64), np.array([[1, self.samples]], np.float32)
             requests.append((audit, keys, counted))
             rates.append(None)
-        self.step = Step()
+        self.step.closed = True
         if self.dataset.on_batch is not None:
             self.dataset.on_batch(self.samples)
         if self.lease.lost:
@@ -109,7 +139,12 @@ class Work:
             # Computed again only because the dense parameters of this process have not seen it.
             self.lease.skip([(table, keys) for table, keys, _ in requests], self.samples)
             return None
-        return self.lease.push(requests, self.samples, lr=rates)
+        self._pushed = self.lease.push(requests, self.samples, lr=rates)
+        return self._pushed
+
+    def _push_now(self) -> None:
+        """Pushes before the end of the batch, for a look-up that is to see it. @raises Error."""
+        _wait(self.push())
 
     def finish(self) -> None:
         """Ends its range, if this is the last batch of it: returns when all of them are durable.
@@ -178,9 +213,17 @@ class RangeDataset:
         self.on_range: Callable[[], None] | None = None
         """Is called when a range is finished, and nothing of this process is under way."""
         self._follow = follow
-        self._files = [os.fspath(file) for file in files]
-        if not self._files or batch < 1 or epochs < 1:
-            raise Error("BAD_ARGUMENT", "a data set needs files, and batch and epochs of at least 1")
+        self._files = _paths(files)
+        if not self._files:
+            raise Error("BAD_ARGUMENT", "a data set needs files")
+        batch, epochs, seed = (
+            integer(batch, "batch", 1), integer(epochs, "epochs", 1), integer(seed, "seed", 0),
+        )  # fmt: skip
+        follow, shuffle = flag(follow, "follow"), flag(shuffle, "shuffle")
+        tensors, audit = flag(tensors, "tensors"), flag(audit, "audit")
+        run = text(run, "run")
+        if reader is not None and not callable(reader):
+            raise Error("BAD_ARGUMENT", f"reader must be a function, not {shown(reader)}")
         if follow and (epochs != 1 or shuffle):
             raise Error("BAD_ARGUMENT", "files that grow are trained once, in their order")
         self._header = isinstance(label, str)
@@ -195,7 +238,7 @@ class RangeDataset:
         )
         sizes = [(os.path.basename(file), size_of(file)) for file in self._files]
         self._sizes = [0] * len(sizes)
-        """Of files that grow: where whole lines are known to end."""
+        """Place up to which each growing file is known to have whole lines."""
         range_bytes = int(RANGE_BATCHES * batch * line_bytes(self._files[0])) + 1
         self.dataset = client.dataset(
             run,
@@ -229,13 +272,13 @@ class RangeDataset:
                 following = next(works, None)
             finally:
                 _wait(pushed)
-            # The others of a range that is somebody else's by now are not this trainer's.
+            # The remaining batches of a range that another trainer has by now are not this trainer's.
             while following is not None and following.lease.lost:
                 following = next(works, None)
             work = following
 
     def works(self) -> Iterator[Work]:
-        """Batches with what they belong to. Whoever takes them pushes each, in order, and ends its range."""
+        """Batches with their ranges. The caller pushes each, in order, and ends its range."""
         while (lease := self._acquire()) is not None:
             yield from self._range(lease)
 
@@ -243,7 +286,7 @@ class RangeDataset:
         if not self._follow:
             return self.dataset.acquire()
         while True:
-            # What others have seen of the files counts, too.
+            # Another trainer may have told the job of lines that this one has not seen.
             self._sizes = [max(pair) for pair in zip(self._sizes, self._seen(), strict=True)]
             try:
                 return self.dataset.acquire(FOLLOW_SECONDS)
@@ -284,12 +327,28 @@ class RangeDataset:
                 lease.fail(index, str(error), error.code)
             raise
 
+    def unstepped(self, left: Sequence[tuple[Table, Keys]]) -> list[tuple[Table, Keys]]:
+        """Tables whose rows stand for keys without a step: a shard counts them, and nothing changes."""
+        pools: dict[str, list[Keys]] = {}
+        for table, keys in left:
+            pools.setdefault(table.pool, []).append(keys)
+        return [
+            (self._unstepped(pool), np.unique(np.concatenate(keys))) for pool, keys in sorted(pools.items())
+        ]
+
+    def _unstepped(self, pool: str) -> Table:
+        from ._specs import SGD, Zeros
+
+        name = f"{self.dataset.name}-unstepped" + ("" if pool == "embedding" else f"-{pool}")
+        return self.client.create_table(name, 1, optimizer=SGD(lr=0.0), initializer=Zeros(), pool=pool)
+
     def report(self) -> dict[str, int]:
-        """What was trained: samples of all files and epochs, how many the job counted, and, with `audit`, how
-        many were lost, and how many batches were applied twice or more.
+        """Counts of the training: samples of all files and epochs, and how many the job counted.
+
+        With `audit` also how many were lost, and how many batches were applied twice or more.
 
         @raises Error.
-        """  # noqa: D205
+        """
         lines = [
             sum(piece.count(b"\n") for piece in lines_of(file, 0, size_of(file))) - self._header
             for file in self._files

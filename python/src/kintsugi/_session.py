@@ -46,12 +46,17 @@ class Call:
     width: int
     rows: Rows | None = None
     lr: float | None = None
-    """Of a push, in place of the table's."""
+    """Learning rate of a push, in place of the table's."""
 
     def described(self, keys_at: int, rows_at: int) -> list[str | int | float]:
-        """As the message of a push has it."""
+        """The entry of this table in the message."""
         rate = [] if self.lr is None else [self.lr]
         return [self.table, keys_at, len(self.keys), rows_at, *rate]
+
+
+def named(calls: Sequence[Call]) -> str:
+    """The tables and keys of a push, for errors."""
+    return ", ".join(f"{call.table}: {len(call.keys)} keys" for call in calls) or "no tables"
 
 
 def _padded(size: int) -> int:
@@ -149,7 +154,7 @@ class Session:
     # ---- push
 
     def push(self, calls: Sequence[Call], message: dict[str, Any]) -> tuple[Reply, Word | None]:
-        """Sends a push, or its keys alone. What lies in shared memory already is not copied."""
+        """Sends a push, or its keys alone. Rows that lie in shared memory already are not copied."""
         sizes = []
         places = []
         for call in calls:

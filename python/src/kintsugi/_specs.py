@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from ._checks import instance
 from ._named import Named, arguments
 from .schedules import Schedule, schedule_of
 
@@ -19,6 +20,11 @@ class Optimizer(Named):
 
     clip_norm: float | None = field(default=None, kw_only=True)
     schedule: Schedule | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.schedule is not None:
+            instance(self.schedule, Schedule, "schedule", "kintsugi.schedules.Cosine(steps=1000)")
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,16 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     each.kind: each for each in (SGD, Momentum, Adagrad, RowwiseAdagrad, Adam, AdamW, FTRL)
 }
 INITIALIZERS: dict[str, type[Initializer]] = {each.kind: each for each in (Zeros, Constant, Uniform, Normal)}
+
+
+def checked_optimizer(given: Any) -> Optimizer:
+    """@raises Error BAD_ARGUMENT: no optimizer of this package, or its class."""
+    return instance(given, Optimizer, "optimizer", "kintsugi.Adagrad(lr=0.05)")
+
+
+def checked_initializer(given: Any) -> Initializer:
+    """@raises Error BAD_ARGUMENT: no initializer of this package, or its class."""
+    return instance(given, Initializer, "initializer", "kintsugi.Uniform(-0.05, 0.05)")
 
 
 def optimizer_of(spec: dict[str, Any]) -> Optimizer:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
-from threading import Lock
+from collections.abc import Callable, Sequence
+from threading import Lock, local
+from typing import Any
 
 import numpy as np
 
@@ -21,17 +23,34 @@ Request = tuple[Table, Keys, Rows]
 class Step:
     """Gradients of one batch, whichever modules they come from. In a push each table is named once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fused: bool = False, push_now: Callable[[], None] | None = None) -> None:
+        """`fused`: gradients of layers without a RowOptimizer may come here as `backward` makes them.
+
+        `push_now`: pushes the step before its end, and waits until it is durable.
+        """
+        self.fused = fused
+        self.rows: Any = None
+        """Rows that look-ups share, of `kintsugi.torch.step`; None: each look-up has its own."""
+        self.closed = False
+        """True once its push was made: gradients that came now would be lost."""
+        self.anchors: list[Any] = []
+        """Parameters that stand for the fused layers whose gradients are here."""
+        self._push_now = push_now
         self._lock = Lock()
         self._given: dict[str, list[Request]] = {}
         self._rates: dict[str, float | None] = {}
+        self._expected: dict[str, list[tuple[Table, Keys]]] = {}
+        self._stepped: set[str] = set()
 
     def add(self, table: Table, keys: Keys, gradients: Rows, lr: float | None = None) -> None:
         """Keeps gradients of `table`, len(keys) x dim; they are not copied.
 
-        @raises Error BAD_ARGUMENT: a table has one learning rate in a push.
+        @raises Error BAD_ARGUMENT: a table has one learning rate in a push; or the push was made.
         """
         with self._lock:
+            if self.closed:
+                text = f"gradients of {table.name!r} come after the push of their batch"
+                raise Error("BAD_ARGUMENT", text)
             if self._rates.setdefault(table.name, lr) != lr:
                 text = (
                     f"{table.name!r} has two learning rates in one step: {self._rates[table.name]} and {lr}"
@@ -39,8 +58,44 @@ class Step:
                 raise Error("BAD_ARGUMENT", text)
             self._given.setdefault(table.name, []).append((table, keys_of(keys), gradients))
 
+    def add_stepped(self, requests: Sequence[Request], rates: Sequence[float | None]) -> None:
+        """Keeps what the `step` of an optimizer gives. One push is one step of an optimizer.
+
+        @raises Error BAD_ARGUMENT: a table has a second step here; and as `add`.
+        """
+        names = [table.name for table, _, _ in requests]
+        twice = self._stepped.intersection(names)
+        if twice or any(name in self._given for name in names):
+            text = f"table {sorted(twice) or names} has a second step in one push: a batch has one step"
+            raise Error("BAD_ARGUMENT", text)
+        for (table, keys, rows), rate in zip(requests, rates, strict=True):
+            self.add(table, keys, rows, rate)
+        self._stepped.update(names)
+
+    def expect(self, table: Table, keys: Keys) -> None:
+        """Notes keys that the push of this batch names, whether an optimizer makes a step or not."""
+        with self._lock:
+            self._expected.setdefault(table.name, []).append((table, keys_of(keys)))
+
+    def unnamed(self) -> list[tuple[Table, Keys]]:
+        """Keys that were expected and have no gradient: the optimizer made no step."""
+        with self._lock:
+            left = []
+            for name, expected in sorted(self._expected.items()):
+                keys = np.unique(np.concatenate([keys for _, keys in expected]))
+                named = [keys for _, keys, _ in self._given.get(name, [])]
+                keys = np.setdiff1d(keys, np.concatenate(named)) if named else keys
+                if len(keys) > 0:
+                    left.append((expected[0][0], keys))
+            return left
+
+    def push_now(self) -> None:
+        """Has what an optimizer has stepped pushed before a look-up that is to see it. @raises Error."""
+        if self._stepped and not self.closed and self._push_now is not None:
+            self._push_now()
+
     def requests(self) -> list[Request]:
-        """What to push, by the names of the tables: the order depends on nothing else."""
+        """Pushes in the order of the names of their tables. The order depends on nothing else."""
         with self._lock:
             return [_joined(self._given[name]) for name in sorted(self._given)]
 
@@ -59,31 +114,91 @@ def _joined(given: list[Request]) -> Request:
 
 
 class Steps:
-    """The steps of a client. Without a current one gradients are pushed as they come."""
+    """The steps of a client. A thread has one current step at most."""
 
     def __init__(self, client: Client) -> None:
         self._client = weakref.ref(client)
         self._pending: deque[PushFuture] = deque()
-        self.current: Step | None = None
+        self._local = local()
+        self._lock = Lock()
+        self.held: Step | None = None
+        """Gradients of the last pass of `backward`, as long as nobody could see that they have not left."""
+        self.fused: dict[int, Step] = {}
+        """Gradients of passes of `backward` that are under way, by the number that autograd gives a pass."""
 
-    def push(self, table: Table, keys: Keys, gradients: Rows, lr: float | None = None) -> None:
-        """Begins a push; `settle` waits for it."""
+    @property
+    def current(self) -> Step | None:
+        """The step of this thread."""
+        step: Step | None = getattr(self._local, "step", None)
+        return step
+
+    @current.setter
+    def current(self, step: Step | None) -> None:
+        self._local.step = step
+
+    def hold(self, step: Step) -> None:
+        """Keeps a step until `release` sends it or `drop` forgets it; any use of the client sends it."""
+        self.release()
         client = self._client()
         assert client is not None
-        self._pending.append(client.push([(table, keys, gradients)], lr=lr))
+        with self._lock:
+            self.held = step
+            client._connection.before_use = self.release
+
+    def release(self) -> None:
+        """Sends what is held. @raises Error, as `Client.push`."""
+        held = self._taken()
+        if held is not None:
+            self.push(held.requests(), held.rates())
+
+    def drop(self) -> None:
+        """Forgets what is held: the loop is refused."""
+        self._taken()
+
+    def _taken(self) -> Step | None:
+        with self._lock:
+            held, self.held = self.held, None
+            client = self._client()
+            if held is not None and client is not None:
+                client._connection.before_use = None
+        return held
+
+    def push(self, requests: Sequence[Request], rates: Sequence[float | None]) -> PushFuture | None:
+        """Begins one push of several tables; `settle` waits for it. None: there is nothing to push."""
+        if not requests:
+            return None
+        client = self._client()
+        assert client is not None
+        pushed = client.push(list(requests), lr=list(rates))
+        self._pending.append(pushed)
+        return pushed
 
     def settle(self) -> None:
         """Waits for what `push` began: pulls that follow see it. @raises Error."""
-        while self._pending:
-            self._pending.popleft().result()
+        self.release()
+        while True:
+            try:
+                pushed = self._pending.popleft()
+            except IndexError:
+                return
+            pushed.result()
 
     def forget(self) -> None:
         """Pushes are the parent's after a fork."""
         self._pending.clear()
-        self.current = None
+        self._local = local()
+        self._lock = Lock()
+        self.held = None
+        self.fused = {}
 
 
 _of_clients: weakref.WeakKeyDictionary[Client, Steps] = weakref.WeakKeyDictionary()
+
+
+def release_all() -> None:
+    """Sends what is held, of all clients. @raises Error, as `Client.push`."""
+    for steps in list(_of_clients.values()):
+        steps.release()
 
 
 def steps_of(client: Client) -> Steps:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Keys, Rate, Rows, keys_of, present, rates_of, rows_of, target_of
+from ._checks import entries, flag, integer, listed, number, text
 from ._connection import Connection
 from ._errors import Error, GatewayLost
 from ._futures import Future, PushFuture
 from ._link import Reply
-from ._session import Call, Session
+from ._session import Call, Session, named
 from ._specs import Initializer, Optimizer, initializer_of, optimizer_of
 
 
@@ -32,6 +33,8 @@ class Table:
         self.seed: int = spec["seed"]
         self.optimizer: Optimizer = optimizer_of(spec["optimizer"])
         self.initializer: Initializer = initializer_of(spec["initializer"])
+        self.job: str = spec["job"]
+        """Id of the job that it is a table of."""
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.dim}, optimizer={self.optimizer})"
@@ -53,7 +56,7 @@ class Table:
 
         @raises Error LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE, BAD_ARGUMENT; the result raises the others.
         """
-        return self._tables.push([(self, keys, gradients)], lr=lr)
+        return self._tables.push([(self, keys, gradients)], lr=None if lr is None else number(lr, "lr", 0))
 
     def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> PushFuture:
         """Sets whole rows, len(keys) x width: values, then the optimizer's state.
@@ -76,9 +79,26 @@ class Table:
         """Rows that the owners of the shards count now."""
         return self._tables.count(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process attaches to the table, which must exist there."""
+        client = self._tables.client()
+        if client is None:
+            raise Error("CLOSED", f"the client of table {self.name!r} is gone")
+        return _attached, (client, self.name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Table:
+        """A table is one: copies of what has it share it."""
+        return self
+
     def __bool__(self) -> bool:
         """A table is one, also without rows."""
         return True
+
+
+def _attached(client: Any, name: str) -> Table:
+    """The table of a pickle."""
+    table: Table = client.table(name)
+    return table
 
 
 class Tables:
@@ -86,6 +106,8 @@ class Tables:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self.client: Callable[[], Any] = lambda: None
+        """The client whose tables they are, as long as it is there."""
         self._known: dict[str, Table] = {}
 
     def create(self, spec: dict[str, Any]) -> Table:
@@ -93,11 +115,18 @@ class Tables:
         return self._of_spec(self.connection.ask({"op": "createTable", "table": spec}))
 
     def find(self, given: Table | str) -> Table:
-        """The table of a name. @raises Error UNKNOWN_TABLE."""
-        if not isinstance(given, str):
-            return given
-        known = self._known.get(given)
-        return known or self._of_spec(self.connection.ask({"op": "table", "name": given}))
+        """The table of a name, or that another client of this job has. @raises Error UNKNOWN_TABLE."""
+        if isinstance(given, Table):
+            return given if given._tables is self else self._own(given)
+        name = text(given, "table must be a table of this job or its name: the name")
+        known = self._known.get(name)
+        return known or self._of_spec(self.connection.ask({"op": "table", "name": name}))
+
+    def _own(self, given: Table) -> Table:
+        found = self.find(given.name)
+        if given.job != found.job:
+            raise Error("UNKNOWN_TABLE", f"table {given.name!r} is none of this job, but of {given.job}")
+        return found
 
     def every(self) -> list[Table]:
         """All that the job has."""
@@ -114,13 +143,16 @@ class Tables:
     def pull(
         self,
         requests: Sequence[tuple[Table | str, npt.ArrayLike]],
-        out: Sequence[Rows | None],
+        out: Sequence[Rows | None] | None,
         state: bool,
         of: Any,
     ) -> Future[Any]:
         """Begins a pull, see `Client.pull`. Its result is what `of` makes of the rows of each request."""
+        requests = entries(requests, 2, "(table, keys)")
+        out = [None] * len(requests) if out is None else listed(out, "out", "arrays")
         if len(out) != len(requests):
             raise Error("LENGTH_MISMATCH", f"{len(requests)} requests do not fit {len(out)} arrays of out")
+        state = flag(state, "state")
         calls = []
         places = []
         for (given, asked), target in zip(requests, out, strict=True):
@@ -148,6 +180,7 @@ class Tables:
         whole: bool = False,
     ) -> PushFuture:
         """Begins a push, see `Client.push`. `whole`: of whole rows, see `Client.assign`."""
+        requests = entries(requests, 3, f"(table, keys, {'rows' if whole else 'gradients'})")
         calls = []
         for (given, asked, rows), rate in zip(requests, rates_of(lr, len(requests)), strict=True):
             table = self.find(given)
@@ -159,11 +192,14 @@ class Tables:
                 keys, values = keys[where], values[where]
             calls.append(Call(table.name, keys, width, values, rate))
         message = {"op": "push", "whole": True} if whole else {"op": "push"}
-        push = PushFuture(self.connection.open, lambda session: session.push(calls, dict(message)))
+        push = PushFuture(
+            self.connection.open, lambda session: session.push(calls, dict(message)), named(calls)
+        )
         return self.connection.noted(push)
 
     def scan(self, table: Table, batch: int, state: bool) -> Iterator[tuple[Keys, Rows]]:
         """See `Table.items`."""
+        batch, state = integer(batch, "batch", 1), flag(state, "state")
         session = self.connection.open()
         width = table.width if state else table.dim
         number = self.connection.next_scan()

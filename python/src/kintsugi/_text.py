@@ -7,6 +7,7 @@ cost a hundred times as much.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Rows
+from ._checks import integer, listed, shown
 from ._errors import Error
 
 KeyKind = Literal["hex", "integer", "text"]
@@ -22,6 +24,12 @@ KeyKind = Literal["hex", "integer", "text"]
 _NEWLINE = 10
 _MINUS = 45
 _MAX_LINE = 64 << 10
+_MARK = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, which some programs write before the first line."""
+_DECIMAL = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+"""Numbers as the readers of `kintsugi worker` take them; what else `float` takes is a mistake in a file."""
+_MAX_FLOAT = 3.4e38
+"""A larger number does not fit a float32."""
 _MISSING = np.uint64(1 << 63)
 _HEX = np.full(256, -1, np.int64)
 for _index, _digit in enumerate("0123456789abcdef"):
@@ -59,7 +67,9 @@ def lines_of(path: str, begin: int, end: int, chunk: int = 1 << 20) -> Iterator[
                 piece += file.readline(_MAX_LINE + 1) if not piece.endswith(b"\n") else b""
                 if not piece:
                     return
+                first = at == 0
                 at += len(piece)
+                piece = piece.removeprefix(_MARK) if first else piece
                 yield piece if piece.endswith(b"\n") else piece + b"\n"
     except OSError as error:
         raise Error("BAD_DATA", f"{path} cannot be read: {error.strerror}") from None
@@ -112,7 +122,11 @@ class Columns:
             return starts[:, list(columns)].reshape(-1), ends[:, list(columns)].reshape(-1)
 
         dense = _numbers(data, *of(self.dense)).reshape(count, len(self.dense))
-        label = _numbers(data, *of([self.label]))
+        label_starts, label_ends = of([self.label])
+        empty = np.flatnonzero(label_starts == label_ends)
+        if len(empty):
+            raise _bad_field(data, label_starts, label_ends, int(empty[0]))
+        label = _numbers(data, label_starts, label_ends)
         keys = _keys(data, *of(self.sparse), self.kind).reshape(count, len(self.sparse))
         # A column's number is in its keys, as in those of `kintsugi worker`.
         place = np.arange(1, len(self.sparse) + 1, dtype=np.uint64) << np.uint64(32)
@@ -148,7 +162,7 @@ def _numbers(data: Bytes, starts: Positions, ends: Positions) -> Rows:
     lengths = ends - starts
     negative = (lengths > 0) & (data[np.minimum(starts, len(data) - 1)] == _MINUS)
     try:
-        if lengths.max(initial=0) > 15:
+        if lengths.max(initial=0) > 15 or (negative & (lengths == 1)).any():
             raise Error("BAD_DATA", "")
         values = _digits(data, starts + negative, ends, 10).astype(np.float64)
         return np.where(negative, -values, values).astype(np.float32)
@@ -156,15 +170,15 @@ def _numbers(data: Bytes, starts: Positions, ends: Positions) -> Rows:
         # Not integers only.
         result = np.zeros(len(starts), np.float32)
         for i in np.flatnonzero(lengths):
-            try:
-                result[i] = float(data[starts[i] : ends[i]].tobytes())
-            except ValueError:
+            text = data[starts[i] : ends[i]].tobytes()
+            if not _DECIMAL.fullmatch(text) or abs(value := float(text)) > _MAX_FLOAT:
                 raise _bad_field(data, starts, ends, int(i)) from None
+            result[i] = value
         return result
 
 
 def _keys(data: Bytes, starts: Positions, ends: Positions, kind: KeyKind) -> npt.NDArray[np.uint64]:
-    """A key per field, of its value alone. What is empty has a key that no value has."""
+    """A key per field, of its value alone. An empty field has a key that no value has."""
     lengths = ends - starts
     if kind != "text":
         if lengths.max(initial=0) > (8 if kind == "hex" else 9):
@@ -230,23 +244,29 @@ def columns_of(
     file: str, dense: Sequence[Any], sparse: Sequence[Any], label: int | str, kind: KeyKind
 ) -> Columns:
     """Where columns are in a file. @raises Error BAD_ARGUMENT, BAD_DATA."""
+    if kind not in ("hex", "integer", "text"):
+        raise Error("BAD_ARGUMENT", f'keys must be "hex", "integer" or "text", not {shown(kind)}')
+    label = label if isinstance(label, str) else integer(label, "label")
     separator = b"," if file.endswith(".csv") else b"\t"
-    first = header_of(file).rstrip(b"\r\n").split(separator)
+    first = header_of(file).removeprefix(_MARK).rstrip(b"\r\n").split(separator)
     names = [name.decode(errors="replace") for name in first]
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None and isinstance(label, str):
+        raise Error("BAD_DATA", f'{file}:1: the header has the column "{twice}" more than once')
 
     def position(column: int | str) -> int:
         if isinstance(column, str) != isinstance(label, str):
             raise Error("BAD_ARGUMENT", "columns are all positions, or all names")
         if isinstance(column, str) and column not in names:
             raise Error("BAD_DATA", f"{file} has no column {column!r}")
-        at = names.index(column) if isinstance(column, str) else column
+        at = names.index(column) if isinstance(column, str) else integer(column, "a column")
         if not 0 <= at < len(names):
             raise Error("BAD_DATA", f"{file} has no column {column}, only 0 to {len(names) - 1}")
         return at
 
     return Columns(
-        [position(each) for each in dense],
-        [position(each) for each in sparse],
+        [position(each) for each in listed(dense, "dense", "columns")],
+        [position(each) for each in listed(sparse, "sparse", "columns")],
         position(label),
         separator,
         kind,

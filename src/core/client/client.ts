@@ -4,14 +4,14 @@
  * Pulls are idempotent and simply repeated. Requests are tickets: the library waits for them, the machine
  * never does.
  */
-import type { ErrorCode } from '../../errors.js';
+import type { ErrorCode } from '../../common/errors.js';
 import { Items, shardKey } from '../../protocol/items.js';
-import { type ClusterMap, EMPTY_MAP, type PeerId, SCHEDULER } from '../../protocol/map.js';
-import { changeBy } from '../../protocol/map-diff.js';
-import type { Message, MessageOf } from '../../protocol/messages.js';
+import { limitText } from '../../protocol/limits.js';
+import { type ClusterMap, type PeerId, SCHEDULER } from '../../protocol/map.js';
+import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
 import { PUSH_WINDOW } from '../shared/dedup.js';
-import { Retry } from '../shared/retry.js';
+import { KnownMap } from '../shared/known-map.js';
 import { PushMessages } from './push-messages.js';
 import { Reads, type ReadsHost } from './reads.js';
 import {
@@ -31,7 +31,7 @@ import {
   type SectionList,
   type ShardCounts,
   type ShardState,
-} from './requests.js';
+} from './state.js';
 
 export type {
   ClientEffect,
@@ -40,15 +40,14 @@ export type {
   Query,
   SectionList,
   ShardSection,
-} from './requests.js';
-export { DEFAULT_CLIENT_POLICY, listSections, PLACE_WORDS } from './requests.js';
+} from './state.js';
+export { DEFAULT_CLIENT_POLICY, listSections, PLACE_WORDS } from './state.js';
 
 /** The scheduler is asked for a map after so many times `retryMs`, and not sooner after the newest one. */
 const MAP_RETRIES = 2;
 
 export class PsClientCore implements ReadsHost {
-  map: ClusterMap = EMPTY_MAP;
-  /** Of each session (undefined: this client's own) its shards, by `shardKey`. */
+  /** Shards by `shardKey`, for each session that is pushed under (undefined: this client's own). */
   private readonly sessions = new Map<PeerId | undefined, Map<number, ShardState>>();
   /** Pushes that somebody waits for. */
   private readonly tickets = new Map<number, PushTicket>();
@@ -58,12 +57,19 @@ export class PsClientCore implements ReadsHost {
   /** By `shardKey`: the generation of the owner of which nothing was heard yet. */
   private readonly awaitingService = new Map<number, number>();
   private effects: ClientEffect[] = [];
-  private readonly mapAsking: Retry;
+  private readonly followed: KnownMap;
   now = 0;
 
   constructor(private readonly policy: ClientPolicy) {
     this.reads = new Reads(this, policy);
-    this.mapAsking = new Retry({ waitMs: MAP_RETRIES * policy.retryMs });
+    this.followed = new KnownMap(MAP_RETRIES * policy.retryMs, (message) => {
+      this.effects.push({ kind: 'send', to: SCHEDULER, message, parts: [] });
+    });
+  }
+
+  /** The newest map that this client knows. */
+  get map(): ClusterMap {
+    return this.followed.newest;
   }
 
   step(input: ClientInput): ClientEffect[] {
@@ -235,8 +241,7 @@ export class PsClientCore implements ReadsHost {
       this.withdraw(push);
       const { ticket } = push;
       if (!ticket.awaited) continue;
-      if (refused !== undefined)
-        this.fail(ticket, refused, `a push was refused by shard ${g}/${m}: ${refused}`);
+      if (refused !== undefined) this.fail(ticket, refused, refusalText(g, m, refused));
       else if (--ticket.left === 0) this.complete(ticket);
     }
     this.sendPushes(next);
@@ -363,14 +368,11 @@ export class PsClientCore implements ReadsHost {
     }
   }
 
-  /** What was sent to a former owner is sent to the new one. */
+  /** Sends again, to each new owner, what was sent to the owner before it. */
   private onMap(message: MessageOf<'map'> | MessageOf<'mapDiff'>): void {
-    const change = changeBy(this.map, message);
-    if (change === 'gap') this.askForMap();
-    if (typeof change === 'string') return;
-    const before = this.map;
-    this.map = change.map;
-    this.mapAsking.answered(this.now);
+    const change = this.followed.take(message, this.now);
+    if (!change) return;
+    const { before } = change;
     const elsewhere = new Set<number>();
     for (const { id, data } of change.groups) {
       for (const [m, { gen, node }] of data.entries()) {
@@ -390,10 +392,7 @@ export class PsClientCore implements ReadsHost {
 
   /** Changes of the map were lost, or an answer is overdue, which a newer map would explain. */
   askForMap(): void {
-    if (!this.mapAsking.overdue(this.now)) return;
-    this.mapAsking.asked(this.now);
-    const message: Message = { t: 'mapRequest', epoch: this.map.epoch };
-    this.effects.push({ kind: 'send', to: SCHEDULER, message, parts: [] });
+    this.followed.ask(this.now);
   }
 
   /** The first answer from a shard after its owner changed. */
@@ -430,4 +429,10 @@ export class PsClientCore implements ReadsHost {
   emit(effect: ClientEffect): void {
     this.effects.push(effect);
   }
+}
+
+/** The library splits pushes, so a section over its limit is a limit that somebody has lowered. */
+function refusalText(g: number, m: number, code: Refusal): string {
+  const text = `a push was refused by shard ${g}/${m}: ${code}`;
+  return code === 'LIMIT' ? limitText(text, 'maxSectionBytes') : text;
 }

@@ -5,13 +5,13 @@ import { ItemList } from '../../protocol/items.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import { joined, type Span } from '../shared/bytes.js';
-import type { PendingPush, ShardState } from './requests.js';
+import type { PendingPush, ShardState } from './state.js';
 
 /** Most bytes and sections of one message, well below the limits of a frame. Further messages follow. */
-const MAX_PUSH_BYTES = 32 << 20;
+const MAX_PUSH_BYTES = 8 << 20;
 const MAX_PUSH_ITEMS = 65_536;
 
-interface Sections {
+interface NumberedSections {
   readonly node: PeerId;
   readonly client: PeerId | undefined;
   readonly items: ItemList;
@@ -21,11 +21,11 @@ interface Sections {
 
 /** Pushes that go out together, in the order in which they are added. */
 export class PushMessages {
-  private readonly all: Sections[] = [];
-  private readonly open = new Map<string, Sections>();
-  private last: Sections | undefined;
+  private readonly all: NumberedSections[] = [];
+  private readonly open = new Map<string, NumberedSections>();
+  private last: NumberedSections | undefined;
 
-  /** Those that would not fit one frame go in several. */
+  /** Adds a push to the message for its node. Pushes that would not fit one frame go in several. */
   add(node: PeerId, { g, m, client }: ShardState, push: PendingPush): void {
     let { last } = this;
     if (!last || last.node !== node || last.client !== client) last = this.open.get(`${node}/${client}`);

@@ -2,8 +2,9 @@
  * The requests of a client that change nothing: pulls, and questions to owners or nodes. They are idempotent:
  * whatever is not answered is simply asked again, at whoever is the owner by then.
  */
-import { type ErrorCode, KintsugiError } from '../../errors.js';
+import { type ErrorCode, KintsugiError } from '../../common/errors.js';
 import { ItemList, Items } from '../../protocol/items.js';
+import { limitText } from '../../protocol/limits.js';
 import type { ClusterMap, PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import { joined, type Span, words } from '../shared/bytes.js';
@@ -15,7 +16,7 @@ import {
   PLACE_WORDS,
   type Query,
   type SectionList,
-} from './requests.js';
+} from './state.js';
 
 /** A read is repeated after so many times `retryMs`: its answer costs more than an acknowledgement. */
 const READ_RETRIES = 4;
@@ -27,7 +28,7 @@ const READ_RETRIES = 4;
 const MAX_ROUNDS = 32;
 
 /** A section of a pull. */
-interface Item extends Span {
+interface ReadItem extends Span {
   readonly g: number;
   readonly m: number;
   done: boolean;
@@ -39,7 +40,7 @@ interface Item extends Span {
 
 interface Ticket {
   left: number;
-  items: Item[];
+  items: ReadItem[];
   query: Query | undefined;
   readonly queryRetry: Retry;
   /** As of an item. */
@@ -50,7 +51,7 @@ interface Ticket {
   width: number;
 }
 
-/** What the client lends to its reads. */
+/** The parts of the client that its reads use. */
 export interface ReadsHost {
   readonly map: ClusterMap;
   readonly now: number;
@@ -99,7 +100,7 @@ export class Reads {
   tick(now: number, busy: Busy): void {
     const { maxBusyMs } = this.policy;
     const isOnTheWay = (node: PeerId) => busy.sending.has(node) || busy.receiving.has(node);
-    const overdue = ({ g, m, overdueAt, rejected }: Item) =>
+    const overdue = ({ g, m, overdueAt, rejected }: ReadItem) =>
       now > overdueAt && (rejected || now > overdueAt + maxBusyMs || !isOnTheWay(this.host.ownerOf(g, m)));
     for (const [id, { items, query, queryRetry, queryRejected }] of this.tickets) {
       if (!query) {
@@ -117,7 +118,7 @@ export class Reads {
     return 'node' in to ? to.node : this.host.ownerOf(to.g, to.m);
   }
 
-  private start(id: number, items: Item[], query: Query | undefined): void {
+  private start(id: number, items: ReadItem[], query: Query | undefined): void {
     this.tickets.set(id, {
       left: items.length,
       items,
@@ -133,7 +134,7 @@ export class Reads {
     return this.policy.retryMs * READ_RETRIES;
   }
 
-  private sendPulls(id: number, which: (item: Item) => boolean): void {
+  private sendPulls(id: number, which: (item: ReadItem) => boolean): void {
     const ticket = this.tickets.get(id);
     if (!ticket) return;
     if (ticket.items.length === 0) this.complete(id);
@@ -246,7 +247,7 @@ export class Reads {
         }
       } else {
         const where = item ? ` at shard ${item.g}/${item.m}` : '';
-        this.fail(request.ticket, code, `the request was rejected${where}: ${code}`);
+        this.fail(request.ticket, code, `the request was rejected${where}: ${rejection(code)}`);
         return;
       }
     }
@@ -273,8 +274,8 @@ export class Reads {
   }
 }
 
-function itemsOf(lists: readonly SectionList[]): Item[] {
-  const items: Item[] = [];
+function itemsOf(lists: readonly SectionList[]): ReadItem[] {
+  const items: ReadItem[] = [];
   for (const { places, bytes: memory } of lists) {
     let start = 0;
     for (let i = 0; i < places.length; i += PLACE_WORDS) {
@@ -293,4 +294,11 @@ function itemsOf(lists: readonly SectionList[]): Item[] {
     }
   }
   return items;
+}
+
+/** The code of a rejected request; LIMIT with the limits that a PS has for pulls. */
+function rejection(code: ErrorCode): string {
+  if (code !== 'LIMIT') return code;
+  const rows = limitText('too many rows', 'maxRowsBytes');
+  return `${code}: ${rows}, or ${limitText('too many requests wait', 'maxParked')}`;
 }

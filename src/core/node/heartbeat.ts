@@ -1,46 +1,48 @@
-/** What a node reports to the scheduler about its shards and sinks. */
+/** Reports of a node to the scheduler about its shards and sinks. */
 import type { Heartbeat, MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import type { Sink } from '../sink/sink.js';
 
 /** True if a shard or sink of this node lacks blocks. Targets of planned moves do not count. */
 export function isLacking(owners: readonly Owner[], sinks: readonly Sink[]): boolean {
-  return owners.some(({ complete }) => !complete) || sinks.some((sink) => !sink.complete && !sink.planned);
+  return owners.some(({ complete }) => !complete) || sinks.some((sink) => !sink.complete && !sink.moveTarget);
 }
 
 /** The number of blocks that each target of a move lacks. */
 export function movesLeft(sinks: readonly Sink[]): MessageOf<'moveProgress'>['items'] {
   return sinks.flatMap((sink): [number, number][] => {
-    const left = sink.planned && !sink.complete ? sink.blocksLeft : undefined;
+    const left = sink.moveTarget && !sink.complete ? sink.blocksLeft : undefined;
     return left === undefined ? [] : [[sink.sid, left]];
   });
 }
 
-/** What is reported of a data shard or a sink. */
+/** The fields of a data shard that reports are made from. */
 export type ReportedOwner = Pick<
   Owner,
   'group' | 'member' | 'gen' | 'complete' | 'requests' | 'recoveryStats'
 > & {
   native: Pick<Owner['native'], 'rows' | 'bytes'>;
 };
+/** The fields of a sink that reports are made from. */
 export type ReportedSink = Pick<Sink, 'sid' | 'complete' | 'followsOne' | 'groupId' | 'seat' | 'deltas'> & {
   native: Pick<Sink['native'], 'bytes'>;
 };
 
-/** In heartbeats: after how many a size or a count is reported again, and after how many everything is. */
+/** Heartbeats after which a changed size or count of a shard is reported again. */
 const SIZES_AFTER = 5;
+/** Heartbeats after which everything is reported again. */
 const EVERYTHING_AFTER = 15;
 
-/** What the scheduler was told of a data shard or a sink of this process. */
-interface Told {
+/** The newest report of a data shard or a sink of this process. */
+interface ReportedState {
   complete: boolean;
   rows: number;
   count: number;
   at: number;
 }
 
-/** A heartbeat without who sends it. */
-export type Report = Pick<
+/** A heartbeat without the fields that name its sender. */
+export type NodeStanding = Pick<
   Heartbeat,
   'completeSinks' | 'completeShards' | 'recoveries' | 'owned' | 'held' | 'rows'
 >;
@@ -52,9 +54,12 @@ export type Report = Pick<
  * restarted scheduler knows nothing.
  */
 export class Reporter {
-  private told = new WeakMap<ReportedOwner | ReportedSink, Told>();
+  /** Shards and sinks that were reported since the last report of everything. */
+  private told = new WeakMap<ReportedOwner | ReportedSink, ReportedState>();
+  /** Milliseconds of the newest heartbeat, and of the newest one that had everything. */
   private sentAt = Number.NEGATIVE_INFINITY;
   private everythingAt = Number.NEGATIVE_INFINITY;
+  /** The recoveries of the newest heartbeat, as text: they are reported again when the text changes. */
   private recoveries = '';
 
   constructor(private readonly heartbeatMs: number) {}
@@ -64,8 +69,12 @@ export class Reporter {
     this.everythingAt = Number.NEGATIVE_INFINITY;
   }
 
-  /** Undefined: it is not time. */
-  report(now: number, owners: readonly ReportedOwner[], sinks: readonly ReportedSink[]): Report | undefined {
+  /** Undefined: no heartbeat is due. */
+  report(
+    now: number,
+    owners: readonly ReportedOwner[],
+    sinks: readonly ReportedSink[],
+  ): NodeStanding | undefined {
     const whole = now - this.everythingAt >= EVERYTHING_AFTER * this.heartbeatMs;
     const differs = (holder: ReportedOwner | ReportedSink) =>
       holder.complete !== (this.told.get(holder)?.complete ?? false);
@@ -76,7 +85,7 @@ export class Reporter {
       this.everythingAt = now;
       this.told = new WeakMap();
     }
-    const report: Report = { completeSinks: [], completeShards: [], owned: [], held: [], rows: 0 };
+    const report: NodeStanding = { completeSinks: [], completeShards: [], owned: [], held: [], rows: 0 };
     for (const sink of sinks) this.addSink(sink, now, report);
     for (const owner of owners) this.addOwner(owner, now, report);
     const recoveries = owners.flatMap((owner) => owner.recoveryStats() ?? []);
@@ -86,7 +95,7 @@ export class Reporter {
     return report;
   }
 
-  private addSink(sink: ReportedSink, now: number, report: Report): void {
+  private addSink(sink: ReportedSink, now: number, report: NodeStanding): void {
     const { complete, deltas: count } = sink;
     const before = this.told.get(sink);
     if (complete && !before?.complete) report.completeSinks.push(sink.sid);
@@ -95,7 +104,7 @@ export class Reporter {
     if (complete && !sink.followsOne) report.held!.push([sink.groupId, sink.seat, sink.native.bytes, count]);
   }
 
-  private addOwner(owner: ReportedOwner, now: number, report: Report): void {
+  private addOwner(owner: ReportedOwner, now: number, report: NodeStanding): void {
     const { complete, requests: count, group, member } = owner;
     const before = this.told.get(owner);
     if (complete && !before?.complete) report.completeShards.push([group.id, member, owner.gen]);
@@ -106,13 +115,13 @@ export class Reporter {
     const { rows } = owner.native;
     this.told.set(owner, { complete, rows, count, at: now });
     report.rows += rows;
-    // Statistics of an incomplete shard are too low.
+    // The rows and bytes of an incomplete shard are too low.
     if (!complete) return;
     report.owned.push([group.id, member, rows]);
     report.held!.push([group.id, member, owner.native.bytes, count]);
   }
 
-  private changed(before: Told | undefined, complete: boolean, count: number, now: number): boolean {
+  private changed(before: ReportedState | undefined, complete: boolean, count: number, now: number): boolean {
     if (!before || before.complete !== complete) return true;
     return (before.count !== count || !complete) && now - before.at >= SIZES_AFTER * this.heartbeatMs;
   }

@@ -1,47 +1,39 @@
-/** What a node is told, and what its surroundings lend to it. */
-import type { NativeShard } from '../../native.js';
+/** The inputs of a node. */
 import type { PeerId } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
 import type { Role } from '../../protocol/senders.js';
+import type { RowsBuffer } from '../shard/host.js';
 import type { FetchAnswer } from './loading.js';
 import type { StoreAnswer } from './saving.js';
-import { NOTHING_KNOWN, type Surroundings } from './telemetry.js';
 
 export type NodeInput =
-  /** `role`: of the connection that it came on. */
-  | { kind: 'message'; from: PeerId; role: Role; message: Message; parts: readonly Uint8Array[] }
+  /**
+   * `role`: that of the connection that the message came on. `buffer`: where the rows of a pull go that is
+   * answered in this step; default: memory of the engine.
+   */
+  | {
+      kind: 'message';
+      from: PeerId;
+      role: Role;
+      message: Message;
+      parts: readonly Uint8Array[];
+      buffer?: RowsBuffer | undefined;
+    }
   /** A connection to this peer is up (again). */
   | { kind: 'peerUp'; peer: PeerId }
+  /**
+   * Bytes that the links of clients hold, after all effects so far have been carried out. The runtime reports
+   * on `answers.charged()` at the end of a turn, on `answers.clients()` at each tick, and on a client when
+   * its socket takes something.
+   */
+  | { kind: 'taken'; links: readonly (readonly [client: PeerId, bytes: number])[] }
+  /** The link of a client is closed, so that nothing that was sent on it arrives any more. */
+  | { kind: 'gone'; client: PeerId }
   | { kind: 'flush' }
-  /** Background work goes on, while `needsTurn`. */
+  /** Background work goes on. The runtime hands turns in while `needsTurn` is true. */
   | { kind: 'turn' }
-  /** What became of an effect `store`. */
+  /** The answer to an effect `store`. */
   | StoreAnswer
-  /** What became of an effect `fetch`. */
+  /** The answer to an effect `fetch`. */
   | FetchAnswer
   | { kind: 'tick'; now: number };
-
-/** Memory that a node does not manage itself. */
-export interface NodeHooks {
-  /** Nothing but effects of this step refers to these bytes any more (`CoreHost.discard`). */
-  discard(bytes: Uint8Array): void;
-  /** Has the engine answer a section of a pull: rows, or a status. Default: in memory of its own. */
-  pull(shard: NativeShard, section: Uint8Array): Uint8Array | number;
-  /** `proof` is that of the session of a range. Default: anything is. */
-  holds(session: PeerId, proof: Uint8Array | undefined): boolean;
-  /**
-   * For how long the machine of a peer has acknowledged nothing of what it was sent; undefined: there is no
-   * link to it. The caller asks repeatedly, so a link without traffic is pinged. Default: no links.
-   */
-  unacknowledgedMs(peer: PeerId, inc: number): number | undefined;
-  /** What is known of the process, for whoever observes it. Default: nothing. */
-  surroundings(): Surroundings;
-}
-
-export const DEFAULT_HOOKS: NodeHooks = {
-  discard: () => {},
-  pull: (shard, section) => shard.pull(section),
-  holds: () => true,
-  unacknowledgedMs: () => undefined,
-  surroundings: () => NOTHING_KNOWN,
-};

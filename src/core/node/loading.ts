@@ -5,21 +5,23 @@
  * keys with it, and takes the rows whose keys are its own. The scheduler is told when a shard is loaded, or
  * why it is not. It asks again until the map has the shard without its mark (rule 37).
  */
-import { describe, type ErrorCode } from '../../errors.js';
-import { type NativeAddon, PushStatus } from '../../native.js';
+import { describe, type ErrorCode } from '../../common/errors.js';
+import { type NativeAddon, PushStatus } from '../../engine/native.js';
 import type { SegmentRef } from '../../protocol/checkpoints.js';
 import { shardKey } from '../../protocol/items.js';
-import { type ClusterMap, SCHEDULER, shardAt, shardCount } from '../../protocol/map.js';
+import { SCHEDULER, shardAt, shardCount } from '../../protocol/map.js';
 import type { DedupEntry, MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import { isTombstone } from '../shared/dedup.js';
-import type { Outbox } from '../shared/outbox.js';
+import type { NodeHost } from './host.js';
+import type { Owners } from './owners.js';
 import { rowsAt } from './rows.js';
 
-/** Files that are on their way, or wait for an older one of their shard. */
+/** The most files that are on their way, or wait for an older file of their shard, at a time. */
 const FILES_AT_ONCE = 4;
 /**
- * While files keep coming, parities are not built: they would slow the shards that are still to be loaded.
+ * Parities are not built until no file has come for so long: building them would slow the shards that are
+ * still to be loaded.
  */
 const PATIENCE_MS = 1000;
 
@@ -31,56 +33,53 @@ export interface FetchedTable {
 }
 
 export type FetchAnswer =
-  /** The file of a `fetch`, as it was stored. */
+  /** The file that an effect `fetch` asked for, as it was stored. */
   | { kind: 'fetched'; token: number; tables: readonly FetchedTable[]; sessions?: readonly DedupEntry[] }
   | { kind: 'fetchFailed'; token: number; code: ErrorCode; message: string };
 
-export interface LoadingHost {
-  readonly now: number;
-  readonly out: Outbox;
-  readonly map: ClusterMap;
-  readonly native: NativeAddon;
-  ownerAt(g: number, m: number): Owner | undefined;
-}
-
 type Fetched = FetchAnswer & { kind: 'fetched' };
 
-/** A file, and whose it is in the checkpoint. */
+/** A file, with the shard that it belongs to in the checkpoint. */
 interface LoadedFile {
   segment: SegmentRef;
   group: number;
   member: number;
 }
 
-interface Load {
+interface ShardLoad {
   owner: Owner;
   message: MessageOf<'loadShard'>;
   files: readonly LoadedFile[];
-  /** Index of the file that is put into the shard next, and of the one that is read next. */
+  /** Index of the file that is put into the shard next: all older ones are in it. */
   next: number;
+  /** Index of the file that is read next; `next` or more. */
   wanted: number;
-  /** Files that came before an older one, by their index. */
+  /** Files that came before an older one, by their index: from `next` on, below `wanted`. */
   early: Map<number, Fetched>;
-  /** Of the last file. */
+  /** De-duplication state of the newest file that is in the shard; the last file of a shard has one. */
   sessions: readonly DedupEntry[] | undefined;
-  /** Nothing is read until the scheduler asks again. */
+  /** True: no file is read until the scheduler asks again. */
   failed: boolean;
 }
 
 export class Loading {
-  /** By `shardKey`. */
-  private readonly loads = new Map<number, Load>();
+  /** Loads that are not finished, by `shardKey`. */
+  private readonly loads = new Map<number, ShardLoad>();
   /** Files on their way, by their token. */
-  private readonly reading = new Map<number, { load: Load; index: number }>();
+  private readonly reading = new Map<number, { load: ShardLoad; index: number }>();
   private nextToken = 1;
-  /** When a file last came, or was asked for while no other was on its way. */
+  /** Milliseconds of the last file that came, or that was asked for while no other was on its way. */
   private busyAt = 0;
 
-  constructor(private readonly host: LoadingHost) {}
+  constructor(
+    private readonly host: Pick<NodeHost, 'now' | 'out' | 'map'>,
+    private readonly owners: Pick<Owners, 'at'>,
+    private readonly native: Pick<NativeAddon, 'partition'>,
+  ) {}
 
   onLoad(message: MessageOf<'loadShard'>): void {
     const { g, m, gen } = message;
-    const owner = this.host.ownerAt(g, m);
+    const owner = this.owners.at(g, m);
     if (owner?.gen !== gen || owner.phase !== 'RESTORE') return;
     if (owner.isLoaded) return this.tell(owner);
     const key = shardKey(g, m);
@@ -102,7 +101,16 @@ export class Loading {
     return this.reading.size > 0 && this.host.now - this.busyAt < PATIENCE_MS;
   }
 
-  /** The ownership is over. */
+  /** Bytes of files that are on their way, or wait for an older one. */
+  get fileBytes(): number {
+    let bytes = 0;
+    for (const { load, index } of this.reading.values()) bytes += load.files[index]!.segment.bytes;
+    for (const { early, files } of this.loads.values())
+      for (const index of early.keys()) bytes += files[index]!.segment.bytes;
+    return bytes;
+  }
+
+  /** The ownership is over, and its load with it. */
   dropped({ group, member }: Owner): void {
     const key = shardKey(group.id, member);
     const load = this.loads.get(key);
@@ -111,7 +119,7 @@ export class Loading {
   }
 
   /** Forgets the files of this load that are on their way. */
-  private forget(load: Load): void {
+  private forget(load: ShardLoad): void {
     for (const [token, file] of this.reading) if (file.load === load) this.reading.delete(token);
     load.early.clear();
     load.wanted = load.next;
@@ -130,7 +138,7 @@ export class Loading {
     }
   }
 
-  private fetchNext(load: Load): void {
+  private fetchNext(load: ShardLoad): void {
     const { owner, message, files } = load;
     const index = load.wanted++;
     if (this.reading.size === 0) this.busyAt = this.host.now;
@@ -155,7 +163,7 @@ export class Loading {
   }
 
   /** Puts all files into the shard that have no older one before them. */
-  private takeEarly(load: Load): void {
+  private takeEarly(load: ShardLoad): void {
     for (let file = load.early.get(load.next); file; file = load.early.get(load.next)) {
       const problem = this.take(load, file.tables);
       if (problem) return this.fail(load, problem, `${load.files[load.next]!.segment.name} cannot be loaded`);
@@ -164,7 +172,7 @@ export class Loading {
     }
   }
 
-  private take({ owner, message }: Load, tables: readonly FetchedTable[]): ErrorCode | undefined {
+  private take({ owner, message }: ShardLoad, tables: readonly FetchedTable[]): ErrorCode | undefined {
     for (const table of tables) {
       const id = this.host.map.tables.find(({ name }) => name === table.name)?.id;
       if (id === undefined) return 'BAD_CHECKPOINT';
@@ -180,11 +188,11 @@ export class Loading {
   private ownRows({ group, member }: Owner, table: FetchedTable): FetchedTable {
     const pool = this.host.map.pools[group.pool]!;
     const shard = shardAt(pool, group.id, member);
-    const { order, starts } = this.host.native.partition(table.keys, shardCount(pool));
+    const { order, starts } = this.native.partition(table.keys, shardCount(pool));
     return rowsAt(table, order.subarray(starts[shard]!, starts[shard + 1]!));
   }
 
-  private finish(load: Load): void {
+  private finish(load: ShardLoad): void {
     const { owner, message, files } = load;
     const last = files.at(-1)?.segment.name ?? 'the manifest';
     const sessions = message.reshaped ? [] : common(load.sessions, message.sessionsBelow);
@@ -198,7 +206,7 @@ export class Loading {
     this.host.out.send(SCHEDULER, { t: 'shardLoaded', g: group.id, m, gen });
   }
 
-  private fail(load: Load, code: ErrorCode, message: string): void {
+  private fail(load: ShardLoad, code: ErrorCode, message: string): void {
     load.failed = true;
     this.forget(load);
     const { group, member: m, gen } = load.owner;
@@ -207,7 +215,10 @@ export class Loading {
   }
 }
 
-/** Of sessions below an id. */
+/**
+ * The entries of sessions below an id: those that the checkpoint and this job have in common. Undefined: the
+ * checkpoint has none.
+ */
 function common(
   entries: readonly DedupEntry[] | undefined,
   below = Number.POSITIVE_INFINITY,

@@ -1,122 +1,137 @@
 /**
  * A PS node: hosts owners (data shards) and sinks (parities), follows the map, and routes messages to them.
  * One input at a time, effects out; batching policy arrives as `flush`, time as `tick`.
+ *
+ * Its parts are made from the ground up: each knows only parts that were made before it.
  */
-import { describe, isRefusal, KintsugiError } from '../../errors.js';
-import type { NativeAddon, NativeMemory, NativeShard } from '../../native.js';
-import { shardKey } from '../../protocol/items.js';
-import {
-  type ClusterMap,
-  EMPTY_MAP,
-  type Group,
-  hasMove,
-  isParted,
-  type PeerId,
-  SCHEDULER,
-} from '../../protocol/map.js';
+import { describe, isRefusal, KintsugiError } from '../../common/errors.js';
+import type { NativeAddon, NativeMemory } from '../../engine/native.js';
+import { type ClusterMap, hasMove, isParted, type PeerId, SCHEDULER } from '../../protocol/map.js';
 import { changeBy, hasNewOwner } from '../../protocol/map-diff.js';
-import type { Message, MessageOf, Refusal } from '../../protocol/messages.js';
-import { checkSender } from '../../protocol/senders.js';
+import type { Message, MessageOf } from '../../protocol/messages.js';
+import { checkMessage, type MessageTo } from '../../protocol/senders.js';
 import type { NodeTelemetry } from '../../protocol/telemetry.js';
-import type { Deferred, OwnerHost } from '../shard/host.js';
-import { Owner } from '../shard/owner.js';
-import { DeltaBytes } from '../shared/delta-bytes.js';
-import { Meter } from '../shared/meter.js';
-import { type Effect, Outbox } from '../shared/outbox.js';
-import { Pace } from '../shared/pace.js';
+import type { RowsBuffer } from '../shard/host.js';
+import type { Owner } from '../shard/owner.js';
+import type { DeltaBytes } from '../shared/delta-bytes.js';
+import type { Meter } from '../shared/meter.js';
+import type { Effect } from '../shared/outbox.js';
 import type { Policy } from '../shared/policy.js';
-import { RateLimit } from '../shared/rate.js';
-import { WaitingBytes } from '../shared/waiting-bytes.js';
+import type { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { Sink } from '../sink/sink.js';
+import type { AnswerBytes } from './answer-bytes.js';
 import { isLacking, movesLeft, Reporter } from './heartbeat.js';
-import { DEFAULT_HOOKS, type NodeHooks, type NodeInput } from './inputs.js';
+import { DEFAULT_HOOKS, type NodeHooks } from './hooks.js';
+import { NodeHost } from './host.js';
+import type { NodeInput } from './inputs.js';
 import { Loading } from './loading.js';
+import { Owners } from './owners.js';
 import { Queries } from './queries.js';
-import { RefusedShards } from './refused.js';
-import { type PushReply, Replies } from './replies.js';
-import { Requests } from './requests.js';
+import { NodeRequests } from './requests.js';
 import { Saving } from './saving.js';
 import { NodeSessions } from './sessions.js';
+import { Shards } from './shards.js';
 import { Sinks } from './sinks.js';
 import { stateOf } from './state.js';
-import { telemetryOf } from './telemetry.js';
+import { type ObservedParts, partBytesOf, telemetryOf } from './telemetry.js';
 import { WaitingMessages } from './waiting-messages.js';
 
-export type { NodeHooks, NodeInput } from './inputs.js';
+export type { NodeHooks } from './hooks.js';
+export type { NodeInput } from './inputs.js';
 
 const EMPTY = new Uint8Array(0);
 
-export class PsNode implements OwnerHost {
-  readonly out = new Outbox();
-  readonly pace = new Pace();
-  readonly meter = new Meter();
-  /** Groups with a planned move. */
-  private readonly moving = new Set<number>();
-  readonly moveRate: RateLimit;
-  map: ClusterMap = EMPTY_MAP;
-  now = 0;
-  /** By `shardKey`. */
-  readonly owners = new Map<number, Owner>();
-  private readonly refused: RefusedShards;
-  readonly sinks: Sinks;
-  /** Messages that name a newer map than ours; they are served as soon as it comes. */
-  private readonly parked: WaitingMessages;
-  readonly waiting: WaitingBytes;
-  readonly deltaBytes: DeltaBytes;
+export class PsNode {
+  private readonly host: NodeHost;
   private readonly hooks: NodeHooks;
-  /** Owners with an open batch. */
-  private readonly dirty = new Set<Deferred>();
-  /** Owners that serve who waits at the end of this step. */
-  private readonly serving = new Set<Deferred>();
-  private readonly replies: Replies;
-  private readonly requests: Requests;
-  private readonly queries: Queries;
+  private readonly owners = new Owners();
+  private readonly sinks: Sinks;
   private readonly saving: Saving;
   private readonly loading: Loading;
+  private readonly shards: Shards;
+  private readonly requests: NodeRequests;
+  private readonly queries: Queries;
+  private readonly sessions: NodeSessions;
   private readonly reporter: Reporter;
-  private readonly sessions = new NodeSessions(this);
+  /** Messages that name a newer map than the node has. They are served as soon as that map comes. */
+  private readonly parked: WaitingMessages;
+  /** Groups of the newest map with a planned move. */
+  private readonly moving = new Set<number>();
 
   constructor(
     readonly id: PeerId,
     readonly inc: number,
-    readonly native: NativeAddon,
-    readonly memory: NativeMemory,
-    readonly policy: Policy,
+    native: NativeAddon,
+    private readonly memory: NativeMemory,
+    policy: Policy,
     hooks: Partial<NodeHooks> = {},
   ) {
+    const { owners } = this;
     this.hooks = { ...DEFAULT_HOOKS, ...hooks };
-    this.waiting = new WaitingBytes(policy.maxParkedBytes);
-    this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
-    this.parked = new WaitingMessages(policy, this.waiting);
-    this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
-    this.replies = new Replies(this.out, this.meter, policy.maxRowsBytes, (bytes) =>
-      this.hooks.discard(bytes),
-    );
-    this.requests = new Requests(this, this.replies, this.hooks.holds);
-    this.queries = new Queries(this, (shards) => this.telemetry(shards));
-    this.saving = new Saving(this);
-    this.loading = new Loading(this);
-    this.sinks = new Sinks(this, native, memory);
-    this.refused = new RefusedShards(
-      this.out,
-      policy.retryMs,
-      (key, owner) => this.dropOwner(key, owner),
-      (g, m) => this.sinks.completeMirrorOf(this.map.groups[g], m),
-    );
+    const host = new NodeHost(id, inc, policy, this.hooks);
+    this.host = host;
+    this.sinks = new Sinks(host, native, memory);
+    this.saving = new Saving(host, owners);
+    this.loading = new Loading(host, owners, native);
+    this.shards = new Shards(host, native, memory, owners, this.saving, this.loading, this.sinks);
+    this.requests = new NodeRequests(host, owners, this.hooks.holds);
+    this.queries = new Queries(host.out, owners, this.sinks);
+    this.sessions = new NodeSessions(host.out, policy, owners);
     this.reporter = new Reporter(policy.heartbeatMs);
+    this.parked = new WaitingMessages(policy, host.waiting);
+  }
+
+  /** The newest map that came. */
+  get map(): ClusterMap {
+    return this.host.map;
+  }
+
+  /** Milliseconds of the newest tick. */
+  get now(): number {
+    return this.host.now;
+  }
+
+  /** A process that begins knows the time before its first tick. */
+  set now(now: number) {
+    this.host.now = now;
+  }
+
+  get meter(): Meter {
+    return this.host.meter;
+  }
+
+  get waiting(): WaitingBytes {
+    return this.host.waiting;
+  }
+
+  /** Answers to clients that their sockets have not taken. */
+  get answers(): AnswerBytes {
+    return this.host.answers.bytes;
+  }
+
+  get deltaBytes(): DeltaBytes {
+    return this.host.deltaBytes;
   }
 
   step(input: NodeInput): Effect[] {
     switch (input.kind) {
       case 'message':
-        checkSender(input.role, 'node', input.message.t);
-        this.receive(input.from, input.message, input.parts);
+        checkMessage(input.role, 'node', input.message);
+        this.receive(input.from, input.message, input.parts, input.buffer);
         break;
       case 'peerUp':
         for (const owner of this.owners.values()) owner.stream.onPeerUp(input.peer);
         break;
+      case 'taken':
+        this.host.answers.report(input.links);
+        break;
+      case 'gone':
+        this.host.answers.gone(input.client);
+        this.parked.gone(input.client);
+        for (const owner of this.owners.values()) owner.gone(input.client);
+        break;
       case 'flush':
-        this.flush();
+        this.host.flush();
         break;
       case 'turn':
         this.saving.turn();
@@ -133,153 +148,82 @@ export class PsNode implements OwnerHost {
         this.tick(input.now);
         break;
     }
-    this.serveWaiting();
-    this.replies.send();
-    return this.out.take();
+    this.host.serveWaiting();
+    this.host.replies.send();
+    return this.host.out.take();
   }
 
-  /** Serving one owner may make room for others, or for the same one again. */
-  private serveWaiting(): void {
-    for (const owner of this.serving) {
-      this.serving.delete(owner);
-      owner.serveWaiting();
-    }
-  }
-
-  /** An owner has deltas that are not sent yet: the runtime should hand in a `flush` soon. */
+  /** True: an owner has deltas that are not sent yet, so the runtime should hand in a `flush` soon. */
   get needsFlush(): boolean {
-    return this.dirty.size > 0;
+    return this.host.isDirty;
   }
 
-  /** Rows may be read for a checkpoint: the runtime should hand in a `turn` when nothing else is waiting. */
+  /** True: rows can be read for a checkpoint, so the runtime should hand in a `turn` when it is idle. */
   get needsTurn(): boolean {
     return this.saving.needsTurn;
   }
 
   close(): void {
-    for (const owner of this.owners.values()) owner.close();
-    this.owners.clear();
+    this.shards.close();
     this.sinks.close();
-  }
-
-  // ---- OwnerHost
-
-  acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void {
-    this.replies.acknowledge(client, g, m, cseq, refused);
-  }
-
-  answer(client: PeerId, id: number, item: number, rows: Uint8Array): void {
-    this.replies.answer(client, id, item, rows);
-  }
-
-  tell(client: PeerId, message: PushReply): void {
-    this.replies.tell(client, message);
-  }
-
-  markDirty(owner: Deferred): void {
-    this.dirty.add(owner);
-  }
-
-  serveLater(owner: Deferred): void {
-    this.serving.add(owner);
-  }
-
-  pull(shard: NativeShard, section: Uint8Array): Uint8Array | number {
-    return this.hooks.pull(shard, section);
-  }
-
-  discard(bytes: Uint8Array): void {
-    this.hooks.discard(bytes);
-  }
-
-  private flush(): void {
-    for (const owner of this.dirty) owner.flush();
-    this.dirty.clear();
   }
 
   // ---- map
 
   /**
-   * Looks at the groups that changed only. After a gap the scheduler sends a whole map: heartbeats tell it
-   * which one is here.
+   * Looks only at the groups that changed. Changes that do not follow the node's map are ignored: heartbeats
+   * tell the scheduler which map is here, and it sends a whole one.
    */
   private onMap(message: MessageOf<'map'> | MessageOf<'mapDiff'>): void {
-    // It comes with a welcome, too: a scheduler that was started again knows nothing of this node.
+    // A whole map comes with a welcome, too: a scheduler that was started again knows nothing of this node.
     if (message.t === 'map') this.reporter.everything();
-    const change = changeBy(this.map, message);
+    const { host } = this;
+    const before = host.map;
+    const change = changeBy(before, message);
     if (typeof change === 'string') return;
-    const before = this.map;
     const { map, groups } = change;
-    if (groups.some((group) => hasNewOwner(before.groups[group.id], group))) this.pace.disturbed(this.now);
-    this.map = map;
+    if (groups.some((group) => hasNewOwner(before.groups[group.id], group))) host.pace.disturbed(host.now);
+    host.map = map;
     for (const group of groups) {
       if (hasMove(group) && isParted(group)) this.moving.add(group.id);
       else this.moving.delete(group.id);
-      this.placeOwners(map, group);
+      this.shards.place(group);
     }
     this.sinks.onMap(map, groups);
-    this.applyVersions(map, groups);
+    this.sinks.applyVersions(groups);
+    this.shards.applyVersions(groups);
     if (map.tables !== before.tables) for (const owner of this.owners.values()) owner.onTables(map);
     for (const { from, message: parked, parts } of this.parked.takeAll())
       this.receiveParked(from, parked, parts);
   }
 
-  /** Owners of the group's data shards that this node has now, and no others. */
-  private placeOwners(map: ClusterMap, group: Group): void {
-    for (const [m, entry] of group.data.entries()) {
-      const key = shardKey(group.id, m);
-      const known = this.owners.get(key);
-      const here = entry.node === this.id && entry.inc === this.inc;
-      if (known && !(here && known.gen === entry.gen)) this.dropOwner(key, known);
-      if (this.refused.has(key, here ? entry.gen : undefined) || !here || this.owners.has(key)) continue;
-      // r is at least 1 for the engine: a shard without parities can be decoded from a mirror, which has
-      // the coefficients of parity 0.
-      const r = Math.max(1, map.pools[group.pool]?.r ?? 0);
-      const shard = this.native.createShard(this.memory, m, group.data.length, r);
-      this.owners.set(key, new Owner(group, m, entry, shard, this));
-    }
-  }
-
   /**
-   * A message that is refused is logged, and the others are handled. Its connection may be closed by now, so
-   * it is not closed for it.
+   * A parked message that is refused is logged, and the others are handled. Its connection may have been
+   * closed and opened again by now, so no connection is closed for it.
    */
-  private receiveParked(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+  private receiveParked(from: PeerId, message: MessageTo<'node'>, parts: readonly Uint8Array[]): void {
     try {
       this.receive(from, message, parts);
     } catch (error) {
       if (!isRefusal(error)) throw error;
-      this.out.event('message.refused', { from, kind: message.t, message: describe(error) });
+      this.host.out.event('message.refused', { from, kind: message.t, message: describe(error) });
     }
-  }
-
-  private applyVersions(map: ClusterMap, groups: readonly Group[]): void {
-    this.sinks.applyVersions(groups);
-    for (const group of groups)
-      for (const m of group.data.keys()) {
-        const owner = this.owners.get(shardKey(group.id, m));
-        if (owner) this.refused.during(owner, () => owner.onGroup(group, map));
-      }
-  }
-
-  private dropOwner(key: number, owner: Owner): void {
-    this.owners.delete(key);
-    this.dirty.delete(owner);
-    this.serving.delete(owner);
-    this.saving.dropped(owner);
-    this.loading.dropped(owner);
-    owner.close();
   }
 
   // ---- messages
 
   private newer(message: Message): boolean {
-    if ('epoch' in message && message.t !== 'heartbeat') return message.epoch > this.map.epoch;
-    if ('v' in message) return message.v > (this.map.groups[message.g]?.version ?? 0);
+    if ('epoch' in message && message.t !== 'heartbeat') return message.epoch > this.host.map.epoch;
+    if ('v' in message) return message.v > (this.host.map.groups[message.g]?.version ?? 0);
     return false;
   }
 
-  private receive(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+  private receive(
+    from: PeerId,
+    message: MessageTo<'node'>,
+    parts: readonly Uint8Array[],
+    buffer?: RowsBuffer,
+  ): void {
     if (this.newer(message)) {
       this.parked.add(from, message, parts);
       return;
@@ -293,7 +237,7 @@ export class PsNode implements OwnerHost {
       case 'skipTo':
         return this.requests.onSkipTo(from, message);
       case 'pull':
-        return this.requests.onPull(from, message, parts);
+        return this.requests.onPull(from, message, parts, buffer);
       case 'keys':
         return this.queries.onKeys(from, message);
       case 'shardStats':
@@ -313,17 +257,17 @@ export class PsNode implements OwnerHost {
       case 'recover':
         return this.sinks.to(message.sid, (sink) => sink.onRecover(message, part(parts, 0)));
       case 'observe':
-        return this.queries.onObserve(from, message);
+        return this.onObserve(from, message);
       case 'check':
         return this.sinks.unlessRefused(message.sid, () => this.queries.onCheck(from, message));
       case 'openAck':
-        return this.toOwner(message, (owner) => owner.stream.onOpenAck(message));
+        return this.shards.to(message, (owner) => owner.stream.onOpenAck(message));
       case 'startAck':
-        return this.toOwner(message, (owner) => owner.stream.onStartAck(message));
+        return this.shards.to(message, (owner) => owner.stream.onStartAck(message));
       case 'applied':
-        return this.toOwner(message, (owner) => owner.stream.onApplied(message));
+        return this.shards.to(message, (owner) => owner.stream.onApplied(message));
       case 'confirmedLost':
-        return this.ownerOf(message)?.onConfirmedLost(message);
+        return this.owners.of(message)?.onConfirmedLost(message);
       case 'movePace':
         return this.onMovePace(message);
       case 'reach':
@@ -339,92 +283,115 @@ export class PsNode implements OwnerHost {
       case 'loadShard':
         return this.loading.onLoad(message);
       case 'want':
-        return this.ownerOf(message)?.onWant(message, part(parts, 0), from);
+        return this.owners.of(message)?.onWant(message, part(parts, 0), from);
       case 'equation':
-        return this.toOwner(message, (to) => to.onEquation(message, part(parts, 0), part(parts, 1)));
+        return this.shards.to(message, (to) => to.onEquation(message, part(parts, 0), part(parts, 1)));
       case 'follow':
       case 'followWant':
       case 'followProbe':
         return this.queries.onReplica(from, message, part(parts, 0));
       case 'install':
-        return this.toOwner(message, (owner) => owner.onInstall(part(parts, 0), part(parts, 1)));
+        return this.shards.to(message, (owner) => owner.onInstall(part(parts, 0), part(parts, 1)));
+      // The runtime takes these itself (src/roles/ps): a node has nothing to do with them.
+      case 'hello':
+      case 'welcome':
+      case 'stale':
+      case 'redirect':
+      case 'changeReply':
+      case 'leave':
+        throw notTaken(message);
       default:
-        throw new KintsugiError('BAD_FRAME', `a PS node does not take messages of kind "${message.t}"`);
+        throw notTaken(message satisfies never);
     }
   }
 
-  /** The owner that a stream message is for: this shard in exactly this generation. */
-  private ownerOf(message: { g: number; m: number; gen: number }): Owner | undefined {
-    const owner = this.owners.get(shardKey(message.g, message.m));
-    return owner?.gen === message.gen ? owner : undefined;
-  }
-
-  private toOwner(message: { g: number; m: number; gen: number }, step: (owner: Owner) => void): void {
-    const owner = this.ownerOf(message);
-    if (owner) this.refused.during(owner, () => step(owner));
+  private onObserve(from: PeerId, { id, shards = false }: MessageOf<'observe'>): void {
+    this.host.out.send(from, { t: 'observed', id, node: this.telemetry(shards) });
   }
 
   private onReach({ node, inc }: MessageOf<'reach'>): void {
     const ms = this.hooks.unacknowledgedMs(node, inc);
     const silentMs = ms && Math.round(ms);
-    this.out.send(SCHEDULER, { t: 'reached', node, inc, ...(silentMs !== undefined && { silentMs }) });
+    this.host.out.send(SCHEDULER, { t: 'reached', node, inc, ...(silentMs !== undefined && { silentMs }) });
   }
 
   private onMovePace({ bytesPerSecond }: MessageOf<'movePace'>): void {
-    this.pace.need(bytesPerSecond);
+    this.host.pace.need(bytesPerSecond);
     const items = movesLeft(this.sinks.all());
-    if (items.length > 0) this.out.send(SCHEDULER, { t: 'moveProgress', items });
+    if (items.length > 0) this.host.out.send(SCHEDULER, { t: 'moveProgress', items });
   }
 
   // ---- timers
 
   private tick(now: number): void {
-    this.now = now;
-    const [owners, sinks] = [[...this.owners.values()], this.sinks.all()];
+    const { host } = this;
+    host.now = now;
+    const [owners, sinks] = [this.owners.all(), this.sinks.all()];
     const lacking = isLacking(owners, sinks);
     const decoding = this.loading.isBusy || owners.some((owner) => owner.decoding);
-    this.pace.tick(
+    host.pace.tick(
       now,
       lacking || sinks.some(({ complete }) => !complete),
       decoding,
       this.moving.size > 0 && !lacking,
     );
-    this.moveRate.tick(now);
-    for (const owner of owners) this.refused.during(owner, () => owner.tick());
-    this.refused.tick(now);
-    this.dirty.clear();
+    host.moveRate.tick(now);
+    this.shards.tick(now, owners);
+    host.flushed();
+    host.answers.tick();
     this.sinks.tick();
     this.saving.tick();
     this.heartbeat(now, owners, this.sinks.all());
     this.sessions.tick(now);
   }
 
-  /** Sent at a fixed rate, and at once when a sink or a shard becomes complete or incomplete. */
+  /** Heartbeats go at a fixed rate, and at once when a sink or a shard becomes complete or incomplete. */
   private heartbeat(now: number, owners: readonly Owner[], sinks: readonly Sink[]): void {
     const report = this.reporter.report(now, owners, sinks);
     if (!report) return;
     const { inc, map, memory } = this;
-    this.out.send(SCHEDULER, { t: 'heartbeat', inc, epoch: map.epoch, bytes: memory.usedBytes, ...report });
+    this.host.out.send(SCHEDULER, {
+      t: 'heartbeat',
+      inc,
+      epoch: map.epoch,
+      bytes: memory.usedBytes,
+      ...report,
+    });
   }
 
   ownerAt(g: number, m: number): Owner | undefined {
-    return this.owners.get(shardKey(g, m));
+    return this.owners.at(g, m);
   }
 
   sinkAt(sid: number): Sink | undefined {
     return this.sinks.get(sid);
   }
 
-  /** For the log, when this node fails. */
+  /** State for the log when the node fails. */
   state(): Record<string, unknown> {
     const { id, inc, now, map } = this;
     return { id, inc, now, epoch: map.epoch, ...stateOf(this.owners.values(), this.sinks.all()) };
   }
 
-  /** What it tells whoever observes it. `shards`: of each of them, too. */
+  /** Counters and sizes for an observer. `shards`: also those of each shard. */
   telemetry(shards: boolean): NodeTelemetry {
-    return telemetryOf(this, this.hooks.surroundings(), shards);
+    return telemetryOf(this.observed, this.hooks.surroundings(), shards);
   }
+
+  /** Bytes that the node accounts for. `receivedBytes`, `readerBytes`: as `Surroundings`. */
+  heldBytes(receivedBytes: number, readerBytes: number): number {
+    const parts = partBytesOf(this.observed, receivedBytes, readerBytes);
+    return Object.values(parts).reduce((sum, bytes) => sum + bytes, 0);
+  }
+
+  private get observed(): ObservedParts {
+    const { host, owners, sinks, memory, saving, loading } = this;
+    return { host, owners, sinks, memory, saving, loading };
+  }
+}
+
+function notTaken({ t }: Message): KintsugiError {
+  return new KintsugiError('BAD_FRAME', `a PS node does not take messages of kind "${t}"`);
 }
 
 /** A part of a message; empty when it is missing, which the engine refuses. */

@@ -1,30 +1,23 @@
 /**
- * Questions of tools to owners and sinks (keys, statistics, checks of parities), and questions of replicas to
- * owners.
+ * Answers questions of tools to owners and sinks (keys, statistics, checks of parities), and hands questions
+ * of replicas to owners.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
-import type { NodeTelemetry } from '../../protocol/telemetry.js';
 import type { Owner } from '../shard/owner.js';
 import { bytes } from '../shared/bytes.js';
 import { takingForeign } from '../shared/engine.js';
 import type { Outbox } from '../shared/outbox.js';
-import type { Sink } from '../sink/sink.js';
+import type { Owners } from './owners.js';
+import type { Sinks } from './sinks.js';
 
 const MAX_KEYS_PER_PAGE = 65_536;
 
-/** Where they are. */
-export interface QueriesHost {
-  readonly out: Outbox;
-  readonly owners: ReadonlyMap<number, Owner>;
-  ownerAt(g: number, m: number): Owner | undefined;
-  sinkAt(sid: number): Sink | undefined;
-}
-
 export class Queries {
   constructor(
-    private readonly host: QueriesHost,
-    private readonly telemetry: (shards: boolean) => NodeTelemetry,
+    private readonly out: Outbox,
+    private readonly owners: Owners,
+    private readonly sinks: Sinks,
   ) {}
 
   onKeys(from: PeerId, message: MessageOf<'keys'>): void {
@@ -37,7 +30,7 @@ export class Queries {
         ? owner.native.keysInOrder(table, BigInt(first), max)
         : owner.native.keys(table, Number(first), max),
     );
-    this.host.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
+    this.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
   }
 
   onShardStats(from: PeerId, message: MessageOf<'shardStats'>): void {
@@ -45,23 +38,15 @@ export class Queries {
     if (!owner) return;
     const extents = owner.native.extents();
     const tables = owner.native.stats();
-    this.host.out.send(from, { t: 'shardStatsReply', id: message.id, extents, tables });
-  }
-
-  onObserve(from: PeerId, { id, shards = false }: MessageOf<'observe'>): void {
-    this.host.out.send(from, {
-      t: 'observed',
-      id,
-      node: this.telemetry(shards),
-    });
+    this.out.send(from, { t: 'shardStatsReply', id: message.id, extents, tables });
   }
 
   onCheck(from: PeerId, message: MessageOf<'check'>): void {
-    const sink = this.host.sinkAt(message.sid);
+    const sink = this.sinks.get(message.sid);
     if (sink) return sink.onCheck(message, from);
     const { id, g, sid } = message;
     const nothing = { checked: 0, unprotected: 0, mismatched: 0, unknown: true };
-    this.host.out.send(from, { t: 'checked', id, g, sid, ...nothing });
+    this.out.send(from, { t: 'checked', id, g, sid, ...nothing });
   }
 
   onReplica(
@@ -70,9 +55,9 @@ export class Queries {
     blocks: Uint8Array,
   ): void {
     if (message.t === 'followProbe') return this.onFollowProbe(from, message);
-    const owner = this.host.ownerAt(message.g, message.m);
+    const owner = this.owners.at(message.g, message.m);
     if (owner?.gen !== message.gen) return;
-    if (message.t === 'follow') owner.readers.onFollow(from, message);
+    if (message.t === 'follow') owner.replicas.onFollow(from, message);
     else owner.onFollowWant(message, blocks, from);
   }
 
@@ -80,18 +65,18 @@ export class Queries {
   private onFollowProbe(from: PeerId, { n, upTo, items }: MessageOf<'followProbe'>): void {
     const has = new Map(items);
     const positions: [id: number, seq: number][] = [];
-    for (const owner of this.host.owners.values()) {
-      const position = owner.readers.probed(from, upTo, has);
+    for (const owner of this.owners.values()) {
+      const position = owner.replicas.probed(from, upTo, has);
       if (position) positions.push(position);
     }
-    this.host.out.send(from, { t: 'followProbed', n, items: positions });
+    this.out.send(from, { t: 'followProbed', n, items: positions });
   }
 
   /** The owner of a shard that has all its keys; without one the question is rejected. */
   private readyOwner(from: PeerId, message: MessageOf<'keys'> | MessageOf<'shardStats'>): Owner | undefined {
-    const owner = this.host.ownerAt(message.g, message.m);
+    const owner = this.owners.at(message.g, message.m);
     if (owner?.phase === 'ACTIVE' && owner.native.keysReady) return owner;
-    this.host.out.send(from, { t: 'reject', id: message.id, items: [[0, 'WRONG_OWNER']] });
+    this.out.send(from, { t: 'reject', id: message.id, items: [[0, 'WRONG_OWNER']] });
     return undefined;
   }
 }

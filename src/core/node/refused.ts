@@ -1,46 +1,32 @@
 /**
  * Data shards of a node that the system refused memory. Each was dropped before it had everything, so nothing
- * is lost with it; the scheduler is told until the shard has another home.
+ * is lost with it. The scheduler is told until the shard has another home.
  */
-import { describe } from '../../errors.js';
+import { describe } from '../../common/errors.js';
 import { shardKey } from '../../protocol/items.js';
 import { SCHEDULER } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
-import type { Outbox } from '../shared/outbox.js';
 import { Retry } from '../shared/retry.js';
+import type { NodeHost } from './host.js';
+import type { Sinks } from './sinks.js';
 
-type Refused = Pick<MessageOf<'shardRefused'>, 'g' | 'm' | 'gen'>;
+type RefusedShard = Pick<MessageOf<'shardRefused'>, 'g' | 'm' | 'gen'>;
 
 export class RefusedShards {
-  /** By `shardKey`. */
-  private readonly shards = new Map<number, { shard: Refused; telling: Retry }>();
+  /** By `shardKey`: the newest generation of the shard that this node refused. */
+  private readonly shards = new Map<number, { shard: RefusedShard; telling: Retry }>();
 
   constructor(
-    private readonly out: Outbox,
-    private readonly retryMs: number,
-    private readonly drop: (key: number, owner: Owner) => void,
-    /** The complete mirror of the shard on this node, if there is one now. */
-    private readonly mirrorOf: (g: number, m: number) => number | undefined,
+    private readonly host: Pick<NodeHost, 'out' | 'policy' | 'map'>,
+    private readonly sinks: Pick<Sinks, 'completeMirrorOf'>,
   ) {}
 
-  /**
-   * Runs a step of an owner. If the system refuses memory before the shard was ever complete, the shard is
-   * dropped as if its node had died: the other members still have all that it needs.
-   */
-  during(owner: Owner, step: () => void): void {
-    try {
-      step();
-    } catch (error) {
-      if ((error as { code?: unknown } | undefined)?.code !== 'MEMORY_LIMIT' || owner.wasComplete)
-        throw error;
-      const { group, member: m, gen } = owner;
-      const key = shardKey(group.id, m);
-      this.drop(key, owner);
-      const shard = { g: group.id, m, gen };
-      this.shards.set(key, { shard, telling: new Retry({ waitMs: this.retryMs }) });
-      this.out.event('shard.refused', { group: group.id, member: m, gen, message: describe(error) });
-    }
+  /** The owner was dropped, because the system refused it memory (`error`). */
+  add({ group: { id: g }, member: m, gen }: Owner, error: unknown): void {
+    const { out, policy } = this.host;
+    this.shards.set(shardKey(g, m), { shard: { g, m, gen }, telling: new Retry({ waitMs: policy.retryMs }) });
+    out.event('shard.refused', { group: g, member: m, gen, message: describe(error) });
   }
 
   /**
@@ -54,11 +40,12 @@ export class RefusedShards {
   }
 
   tick(now: number): void {
+    const { out, map } = this.host;
     for (const { shard, telling } of this.shards.values()) {
       if (!telling.overdue(now)) continue;
       telling.asked(now);
-      const mirror = this.mirrorOf(shard.g, shard.m);
-      this.out.send(SCHEDULER, { t: 'shardRefused', ...shard, ...(mirror !== undefined && { mirror }) });
+      const mirror = this.sinks.completeMirrorOf(map.groups[shard.g], shard.m);
+      out.send(SCHEDULER, { t: 'shardRefused', ...shard, ...(mirror !== undefined && { mirror }) });
     }
   }
 }

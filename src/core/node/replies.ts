@@ -1,6 +1,6 @@
 /**
- * What a node answers to clients, collected over a step: one message of acknowledgements per client, one of
- * rows per pull. Pushes under a range's session are answered to the worker that pushed for it last.
+ * Answers of a node to clients, collected over a step: one message of acknowledgements for each client, one
+ * of rows for each pull. Pushes under a range's session are answered to the worker that pushed for it last.
  */
 import { ItemList } from '../../protocol/items.js';
 import type { PeerId } from '../../protocol/map.js';
@@ -9,13 +9,13 @@ import { joined } from '../shared/bytes.js';
 import type { Meter } from '../shared/meter.js';
 import type { Outbox } from '../shared/outbox.js';
 
-/** Beyond this the oldest routes are forgotten. A worker that gets no answer pushes again. */
+/** Beyond this number the oldest routes are forgotten. A worker that gets no answer pushes again. */
 const MAX_ROUTES = 4096;
 
 export type PushReply = MessageOf<'pushAck'> | MessageOf<'gap'> | MessageOf<'lost'>;
 
 /** Rows of one pull that are sent together. */
-interface Answer {
+interface PullAnswer {
   client: PeerId;
   id: number;
   items: ItemList;
@@ -30,8 +30,10 @@ interface Acks {
 }
 
 export class Replies {
+  /** Acknowledgements of this step, by client; empty between steps. */
   private readonly acks = new Map<PeerId, Acks>();
-  private readonly answers = new Map<string, Answer>();
+  /** Rows of this step, by client and pull; empty between steps. */
+  private readonly answers = new Map<string, PullAnswer>();
   /** Session of a range of samples -> worker that pushed for it last; oldest first. */
   private readonly routes = new Map<PeerId, PeerId>();
 
@@ -39,7 +41,7 @@ export class Replies {
     private readonly out: Outbox,
     private readonly meter: Meter,
     private readonly maxRowsBytes: number,
-    /** Nobody refers to these bytes any more. */
+    /** Takes bytes that nobody refers to any more. */
     private readonly discard: (bytes: Uint8Array) => void = () => {},
   ) {}
 
@@ -88,14 +90,14 @@ export class Replies {
     this.sendRows(answer);
   }
 
-  private sendRows({ client, id, items, rows }: Answer): void {
+  private sendRows({ client, id, items, rows }: PullAnswer): void {
     const all = joined(rows.map((memory) => ({ memory, start: 0, size: memory.byteLength })));
     // Rows that were not in one buffer have been copied by `joined`, so their memory is free.
     for (const each of rows) if (each.buffer !== all.buffer) this.discard(each);
     this.out.send(client, { t: 'rows', id, items: items.bytes() }, [all]);
   }
 
-  /** At the end of a step. */
+  /** Called at the end of a step. */
   send(): void {
     for (const [client, { items, refused }] of this.acks) {
       const message = { t: 'pushAck' as const, items: items.bytes() };

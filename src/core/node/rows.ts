@@ -1,5 +1,5 @@
 /** Some rows of a list of rows. */
-export interface Rows {
+export interface CountedRows {
   keys: BigUint64Array;
   values: Float32Array;
   state: Float32Array;
@@ -21,7 +21,7 @@ function pick(from: Uint32Array, count: number, places: Uint32Array): Uint32Arra
 }
 
 /** The rows at these places, in this order; the same list where these are all. */
-export function rowsAt<T extends Rows>(rows: T, places: Uint32Array): T {
+export function rowsAt<T extends CountedRows>(rows: T, places: Uint32Array): T {
   const { keys, values, state } = rows;
   const count = keys.length;
   if (places.length === count) return rows;

@@ -1,6 +1,6 @@
 /**
- * What a node does for a checkpoint: it saves its data shards one after the other, so that the engine keeps
- * copies of changing rows for one shard at a time. Rows are read a little per turn, at the pace that leaves
+ * Saves the data shards of a node for a checkpoint, one after the other, so that the engine keeps copies of
+ * changing rows for one shard at a time. Rows are read a little per turn, at the pace that leaves
  * room for requests, and handed out as files to be stored. A shard is reported as saved when all its files
  * are stored and the position that they show is committed.
  *
@@ -10,74 +10,82 @@
  * Within an attempt a shard is begun at most once in a generation, and names of files have both. So no file
  * is ever written twice with different content, whatever comes late or twice.
  */
-import { describe, type ErrorCode } from '../../errors.js';
-import type { SnapshotRows } from '../../native.js';
+import { describe, type ErrorCode } from '../../common/errors.js';
+import type { SnapshotRows } from '../../engine/native.js';
+import { BLOCK_BYTES } from '../../protocol/blocks.js';
 import { MAX_SEGMENT_BYTES } from '../../protocol/checkpoints.js';
 import { shardKey } from '../../protocol/items.js';
-import { type ClusterMap, SCHEDULER } from '../../protocol/map.js';
+import { limitText } from '../../protocol/limits.js';
+import { SCHEDULER } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { SavedSegment } from '../../protocol/saving.js';
 import type { Owner } from '../shard/owner.js';
 import { bytesOf, type ShardSnapshot } from '../shard/snapshot.js';
-import type { CoreHost } from '../shared/host.js';
-import type { SavedTable } from '../shared/outbox.js';
-import { BLOCK_BYTES } from '../shared/pace.js';
+import type { StoredTable } from '../shared/outbox.js';
 import { RateLimit } from '../shared/rate.js';
+import type { NodeHost } from './host.js';
+import type { Owners } from './owners.js';
 
-/** Of `checkpointBytes`: files that may be at the place at once. Reading waits for it. */
+/** Share of `checkpointBytes` that files on their way to the place may take. Beyond it reading waits. */
 const WINDOW = 1 / 4;
-/** Of `checkpointBytes`: from here on the reading has no limit of speed. */
+/** Share of `checkpointBytes` from which on reading has no limit of speed. */
 const HURRY = 1 / 2;
 
 export type StoreAnswer =
-  /** The file is stored, durably. `bytes`: its size. */
+  /** The file is stored durably. `bytes` is its size. */
   | { kind: 'stored'; token: number; bytes: number; sha256: string }
   | { kind: 'storeFailed'; token: number; code: ErrorCode; message: string };
 
-export interface SavingHost extends CoreHost {
-  readonly map: ClusterMap;
-  ownerAt(g: number, m: number): Owner | undefined;
-}
-
-/** One shard on its way. */
+/** A shard that has begun and is not saved. */
 interface Save {
   owner: Owner;
   snapshot: ShardSnapshot;
-  /** Of the file that is being filled, by table. */
-  tables: Map<number, SavedTable>;
+  /** Rows of the file that is being filled, by table. */
+  tables: Map<number, StoredTable>;
+  /** Size and number of these rows. */
   bytes: number;
   rows: number;
-  /** All rows are read, and the last file is handed out. */
+  /** True: all rows are read, and the last file is handed out. */
   read: boolean;
+  /** Files that were handed out, in order; one that is not stored yet has no size and digest. */
   segments: SavedSegment[];
-  /** Files that are not stored yet. */
+  /** Number of files that are handed out and not stored yet. */
   open: number;
 }
 
-interface Order {
+interface SaveOrder {
   message: MessageOf<'saveShards'>;
   rate: RateLimit;
-  /** Generations of the shards that were begun. */
+  /** Generations of the shards that were begun, by `shardKey`. Each generation begins once. */
   begun: Map<number, number>;
-  /** What the scheduler is told of a shard, again and again until it does not ask any more. */
+  /** Reports of saved shards, by `shardKey`. They are repeated whenever the scheduler asks. */
   answers: Map<number, MessageOf<'shardSaved'>>;
+  /** Report of the failure, after which no shard is saved; undefined: the order has not failed. */
   failed: MessageOf<'saveFailed'> | undefined;
 }
 
 export class Saving {
-  private order: Order | undefined;
-  /** The newest attempt that is over. */
+  /** The newest attempt that the scheduler has asked for and not ended. */
+  private order: SaveOrder | undefined;
+  /** The highest number of an attempt that is over: an order for it, or for an older one, comes late. */
   private ended = 0;
   /** Shards that have begun and are not saved, the one that is read first. */
   private saves: Save[] = [];
   private nextToken = 1;
-  /** Files at the place. Those of an attempt that was given up take memory until they are answered. */
+  /**
+   * Files that are on their way to the place, by token. Those of an attempt that was given up take memory
+   * until they are answered.
+   */
   private readonly handed = new Map<number, { save: Save; index: number; bytes: number }>();
+  /** Sum of the bytes of `handed`. */
   private handedBytes = 0;
 
-  constructor(private readonly host: SavingHost) {}
+  constructor(
+    private readonly host: NodeHost,
+    private readonly owners: Owners,
+  ) {}
 
-  /** There is something to read, and nothing that it has to wait for. */
+  /** True: a shard has rows to be read, and reading has nothing to wait for. */
   get needsTurn(): boolean {
     const { order, current } = this;
     if (!order || !current || order.failed) return false;
@@ -88,9 +96,16 @@ export class Saving {
     return this.heldBytes > this.host.policy.checkpointBytes * HURRY;
   }
 
-  private get heldBytes(): number {
+  /** Bytes of files that are being filled, or are not stored yet. */
+  get fileBytes(): number {
     let bytes = this.handedBytes;
-    for (const { bytes: filled, snapshot } of this.saves) bytes += filled + snapshot.keptBytes;
+    for (const { bytes: filled } of this.saves) bytes += filled;
+    return bytes;
+  }
+
+  private get heldBytes(): number {
+    let bytes = this.fileBytes;
+    for (const { snapshot } of this.saves) bytes += snapshot.keptBytes;
     return bytes;
   }
 
@@ -164,7 +179,7 @@ export class Saving {
       this.unlessRefused(current.owner, () => this.read(current, order));
   }
 
-  private read(current: Save, order: Order): void {
+  private read(current: Save, order: SaveOrder): void {
     const rows = current.snapshot.read(Math.min(this.host.policy.saveChunkBytes, this.segmentBytes));
     if (rows) {
       const bytes = bytesOf(rows);
@@ -186,7 +201,11 @@ export class Saving {
   private exceeds(): boolean {
     const { checkpointBytes } = this.host.policy;
     if (this.saves.length === 0 || this.heldBytes <= checkpointBytes) return false;
-    const message = `rows and files of a checkpoint take more than checkpointBytes = ${checkpointBytes}`;
+    const message = limitText(
+      'rows and files of a checkpoint take too much',
+      'checkpointBytes',
+      checkpointBytes,
+    );
     this.fail(this.saves[0]!.owner, 'LIMIT', message);
     return true;
   }
@@ -196,12 +215,12 @@ export class Saving {
     if (!order || order.failed || (this.saves.length > 0 && !order.message.barrier)) return;
     for (const [g, m, gen, since] of order.message.shards) {
       const key = shardKey(g, m);
-      const owner = this.host.ownerAt(g, m);
+      const owner = this.owners.at(g, m);
       if (owner?.gen !== gen || !owner.complete || order.begun.get(key) === gen) continue;
       order.begun.set(key, gen);
       this.unlessRefused(owner, () => {
         const snapshot = owner.snapshot(since);
-        const nothing = { tables: new Map<number, SavedTable>(), bytes: 0, rows: 0, read: false, open: 0 };
+        const nothing = { tables: new Map<number, StoredTable>(), bytes: 0, rows: 0, read: false, open: 0 };
         this.saves.push({ owner, snapshot, segments: [], ...nothing });
       });
       if (!order.message.barrier) return;
@@ -278,12 +297,12 @@ export class Saving {
 
   // ---- ends
 
-  /** The ownership is over. The snapshot is gone with the shard, and another node is asked. */
+  /** The ownership is over. Its snapshot is gone with the shard, and the scheduler asks another node. */
   dropped(owner: Owner): void {
     this.saves = this.saves.filter((save) => save.owner !== owner);
   }
 
-  /** The attempt fails where the system refuses memory. */
+  /** Runs a step for a shard. The attempt fails if the system refuses memory. */
   private unlessRefused(owner: Owner, step: () => void): void {
     try {
       step();

@@ -1,30 +1,18 @@
 /** The sinks of a node: those that the map gives it, but for those that the system refused memory. */
-import { describe } from '../../errors.js';
-import type { NativeAddon, NativeMemory, NativeSink } from '../../native.js';
-import {
-  type ClusterMap,
-  FOLLOWS,
-  type Group,
-  mirrorOf,
-  type PeerId,
-  type SinkEntry,
-} from '../../protocol/map.js';
-import type { CoreHost } from '../shared/host.js';
+import { describe } from '../../common/errors.js';
+import type { NativeAddon, NativeMemory, NativeSink } from '../../engine/native.js';
+import { type ClusterMap, FOLLOWS, type Group, mirrorOf, type SinkEntry } from '../../protocol/map.js';
 import { Sink } from '../sink/sink.js';
-
-/** Which node it is, and what its sinks need. */
-export interface SinksHost extends CoreHost {
-  readonly id: PeerId;
-  readonly inc: number;
-}
+import type { NodeHost } from './host.js';
 
 export class Sinks {
+  /** Open sinks of the newest map by their sids. */
   private readonly present = new Map<number, Sink>();
-  /** Sinks of the map that were dropped, with their groups. */
+  /** Sinks of the newest map that were dropped for the lack of memory: sid -> group. */
   private readonly failed = new Map<number, number>();
 
   constructor(
-    private readonly host: SinksHost,
+    private readonly host: NodeHost,
     private readonly native: NativeAddon,
     private readonly memory: NativeMemory,
   ) {}
@@ -37,7 +25,7 @@ export class Sinks {
     return this.present.get(sid);
   }
 
-  /** The mirror of a shard that is here and has everything. */
+  /** Sid of the shard's mirror, if that is here and has everything. */
   completeMirrorOf(group: Group | undefined, m: number): number | undefined {
     const sid = group && mirrorOf(group, m)?.sid;
     return sid !== undefined && this.present.get(sid)?.complete ? sid : undefined;
@@ -77,7 +65,7 @@ export class Sinks {
     return this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init);
   }
 
-  /** Tells the sinks of groups that changed. */
+  /** The sinks of these groups learn the newest version of them. */
   applyVersions(groups: readonly Group[]): void {
     for (const group of groups) {
       for (const { sid } of group.sinks) {
@@ -87,7 +75,7 @@ export class Sinks {
     }
   }
 
-  /** Does nothing if there is no such sink. */
+  /** Hands a message to its sink, if that is here. */
   to(sid: number, step: (sink: Sink) => void): void {
     const sink = this.present.get(sid);
     if (sink) this.unlessRefused(sid, () => step(sink));

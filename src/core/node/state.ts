@@ -1,8 +1,8 @@
-/** What a node says of itself when it fails: positions, no bytes. */
+/** The state of a node that is logged when it fails: positions, no bytes. */
 import type { Owner } from '../shard/owner.js';
 import type { Sink } from '../sink/sink.js';
 
-/** Of each kind; a log record has a limit. */
+/** The most owners, and the most sinks, that are logged: a log record has a limit. */
 const MAX_ENTRIES = 64;
 
 export function stateOf(owners: Iterable<Owner>, sinks: Iterable<Sink>): Record<string, unknown> {

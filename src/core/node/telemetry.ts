@@ -1,64 +1,73 @@
-/** What a node tells of itself to whoever observes it (src/protocol/telemetry.ts). */
-import type { NativeMemory } from '../../native.js';
-import type { ClusterMap } from '../../protocol/map.js';
+/** Telemetry of a node (src/protocol/telemetry.ts). */
+import type { NativeMemory } from '../../engine/native.js';
 import type {
+  MemoryPart,
   NodeTelemetry,
-  ProcessTelemetry,
-  SentKind,
   ShardTelemetry,
   SinkTelemetry,
   TableTelemetry,
 } from '../../protocol/telemetry.js';
 import type { Owner } from '../shard/owner.js';
-import type { DeltaBytes } from '../shared/delta-bytes.js';
-import type { Meter } from '../shared/meter.js';
-import type { Pace } from '../shared/pace.js';
-import type { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { Sink } from '../sink/sink.js';
+import type { Surroundings } from './hooks.js';
+import type { NodeHost } from './host.js';
+import type { Owners } from './owners.js';
+import type { Sinks } from './sinks.js';
 
-/** What its surroundings know: the process, and what it has sent. */
-export interface Surroundings extends ProcessTelemetry {
-  sentBytes: Record<SentKind, number>;
-}
-
-export const NOTHING_KNOWN: Surroundings = {
-  upSeconds: 0,
-  cpuSeconds: 0,
-  rssBytes: 0,
-  sentBytes: { answers: 0, deltas: 0, recovery: 0, replicas: 0, other: 0 },
-};
-
-/** Whose telemetry it is. */
-export interface TelemetryHost {
-  readonly map: ClusterMap;
+/** The parts of a node that telemetry is read from. */
+export interface ObservedParts {
+  readonly host: NodeHost;
+  readonly owners: Owners;
+  readonly sinks: Sinks;
   readonly memory: NativeMemory;
-  readonly meter: Meter;
-  readonly pace: Pace;
-  readonly waiting: WaitingBytes;
-  readonly deltaBytes: DeltaBytes;
-  readonly owners: ReadonlyMap<number, Owner>;
-  readonly sinks: { all(): readonly Sink[] };
+  /** Saves and loads hold bytes of files. */
+  readonly saving: { readonly fileBytes: number };
+  readonly loading: { readonly fileBytes: number };
 }
 
-/** `shards`: each of them, too. */
-export function telemetryOf(host: TelemetryHost, surroundings: Surroundings, shards: boolean): NodeTelemetry {
-  const { memory, meter, waiting, deltaBytes } = host;
-  const owners = [...host.owners.values()];
-  const sinks = host.sinks.all();
-  const { sentBytes, ...own } = surroundings;
-  const snapshots = sum(owners, ({ native }) => native.snapshotBytes);
+/** Bytes by class (core/shared/memory-classes.ts). `readerBytes`: those of answers, too. */
+export function partBytesOf(
+  parts: ObservedParts,
+  receivedBytes: number,
+  readerBytes: number,
+): Record<MemoryPart, number> {
+  const { answers, waiting, deltaBytes } = parts.host;
+  return {
+    data: sum(parts.owners.all(), ({ native }) => native.bytes),
+    parity: sum(parts.sinks.all(), ({ native }) => native.bytes),
+    snapshots: sum(parts.owners.all(), ({ native }) => native.snapshotBytes),
+    files: parts.saving.fileBytes + parts.loading.fileBytes,
+    deltas: deltaBytes.uncommitted,
+    sinkLogs: deltaBytes.logged,
+    outgoing: deltaBytes.outgoing,
+    waiting: waiting.used,
+    answers: answers.bytes.used,
+    received: receivedBytes,
+    // Links to clients hold answers, too.
+    readers: Math.max(0, readerBytes - answers.bytes.used),
+  };
+}
+
+/** `shards`: also of each shard, and of each sink that lacks something. */
+export function telemetryOf(
+  parts: ObservedParts,
+  surroundings: Surroundings,
+  shards: boolean,
+): NodeTelemetry {
+  const { host, memory } = parts;
+  const { meter, waiting, deltaBytes } = host;
+  const owners = parts.owners.all();
+  const sinks = parts.sinks.all();
+  const { sentBytes, startRssBytes, receivedBytes, readerBytes, ...own } = surroundings;
+  const partBytes = partBytesOf(parts, receivedBytes, readerBytes);
+  const known = startRssBytes + sum(Object.values(partBytes), (bytes) => bytes);
   return {
     ...own,
     memory: {
       limitBytes: memory.limitBytes,
-      usedBytes: memory.usedBytes - snapshots,
-      partBytes: {
-        data: sum(owners, ({ native }) => native.bytes),
-        parity: sum(sinks, ({ native }) => native.bytes),
-        snapshots,
-        deltas: deltaBytes.used,
-        waiting: waiting.used,
-      },
+      usedBytes: memory.usedBytes - partBytes.snapshots,
+      partBytes,
+      unaccountedBytes: Math.max(0, own.rssBytes - known),
     },
     ops: { pull: meter.pull.telemetry(), push: meter.push.telemetry() },
     commit: meter.commit.read(),
@@ -67,7 +76,7 @@ export function telemetryOf(host: TelemetryHost, surroundings: Surroundings, sha
     parityShards: sinks.length,
     recoveringShards: owners.filter(({ complete }) => !complete).length,
     uncommittedBytes: deltaBytes.uncommitted,
-    sinkLagBytes: owners.reduce((most, { stream }) => Math.max(most, stream.bufferBytes), 0),
+    sinkLagBytes: owners.reduce((most, { stream }) => Math.max(most, stream.uncommittedBytes), 0),
     parkedRequests: waiting.count,
     parkedBytes: waiting.used,
     recoveredBlocks: { ...meter.recoveredBlocks },
@@ -78,7 +87,7 @@ export function telemetryOf(host: TelemetryHost, surroundings: Surroundings, sha
   };
 }
 
-function tablesOf({ map, meter }: TelemetryHost, owners: readonly Owner[]): TableTelemetry[] {
+function tablesOf({ map, meter }: NodeHost, owners: readonly Owner[]): TableTelemetry[] {
   const rows = new Map<number, number>();
   for (const { native } of owners)
     for (const { table, rows: count } of native.stats()) rows.set(table, (rows.get(table) ?? 0) + count);

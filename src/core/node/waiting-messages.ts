@@ -3,26 +3,31 @@
  * protocol repeats everything.
  */
 import type { PeerId } from '../../protocol/map.js';
-import type { Message } from '../../protocol/messages.js';
+import type { MessageTo } from '../../protocol/senders.js';
 import type { Policy } from '../shared/policy.js';
 import type { WaitingBytes } from '../shared/waiting-bytes.js';
 import { WaitingList } from '../shared/waiting-list.js';
 
 interface WaitingMessage {
   from: PeerId;
-  message: Message;
+  message: MessageTo<'node'>;
   parts: readonly Uint8Array[];
 }
 
 export class WaitingMessages {
-  private readonly list: WaitingList<{ from: PeerId; message: Message }>;
+  private readonly list: WaitingList<{ from: PeerId; message: MessageTo<'node'> }>;
 
   constructor(policy: Policy, account: WaitingBytes) {
     this.list = new WaitingList({ maxCount: policy.maxParked, account, atLimit: 'dropOldest' });
   }
 
-  add(from: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+  add(from: PeerId, message: MessageTo<'node'>, parts: readonly Uint8Array[]): void {
     this.list.add({ from, message }, parts);
+  }
+
+  /** The link of a client is closed: its pulls are dropped, and the client asks again. */
+  gone(client: PeerId): void {
+    this.list.retain(({ item: { from, message } }) => from !== client || message.t !== 'pull');
   }
 
   takeAll(): WaitingMessage[] {

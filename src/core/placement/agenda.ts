@@ -7,20 +7,24 @@ import type { Group, PeerId } from '../../protocol/map.js';
 import { type PlannedMove, type Seat, seatsOf, type Weight } from './balance.js';
 
 export class Agenda {
+  /** Everything that the plan depends on, except loads and the map. Another key drops plan and weights. */
   private key = '';
+  /** The plan: key of a seat -> its only move. Undefined: no plan was made under this key. */
   private moves: Map<number, PlannedMove> | undefined;
-  /** Node of every shard when the plan is done. Some shards were already moving when it was made. */
+  /** Key of a seat -> its node when the plan is done; some seats were already moving when it was made. */
   private ends = new Map<number, PeerId>();
-  /** Weights as they were when first read under this key. */
+  /** Key of a seat -> its weight when it was first read under this key. */
   private readonly weights = new Map<number, Weight>();
-  /** By number of group: as it was when last looked at, and its moves that were left then. */
+  /** Number of a group -> the group as it was when last looked at. */
   private seen: (Group | undefined)[] = [];
+  /**
+   * Number of a group -> its moves that were left at that look; undefined: the plan does not fit any more.
+   */
   private leftOf: (PlannedMove[] | undefined)[] = [];
 
   /**
-   * Moves that are still to begin. `key` names everything that a plan depends on except loads and the map. A
-   * plan moves a shard at most once. When it is done, a further plan is made from the same weights, until
-   * none has moves.
+   * Moves that are still to begin. A plan moves a seat at most once. When it is done, a further plan is made
+   * from the same weights, until one has no moves. `key`: as the field.
    */
   open(
     key: string,
@@ -54,7 +58,7 @@ export class Agenda {
     return known;
   }
 
-  /** Undefined if a shard is neither where the plan found it nor where the plan puts it. */
+  /** The moves that are left; undefined if a seat is neither where the plan found it nor where it puts it. */
   private left(groups: readonly Group[], moves: ReadonlyMap<number, PlannedMove>): PlannedMove[] | undefined {
     const open: PlannedMove[] = [];
     for (const group of groups) {
@@ -83,7 +87,7 @@ export class Agenda {
   }
 }
 
-/** A number, because a large job has tens of thousands of seats and a code at most 255 of a kind. */
+/** One number for a seat: a large job has tens of thousands of them, and a code at most 255 of a kind. */
 function seatKey({ g, kind, index }: Seat): number {
   return (g * 2 + (kind === 'P' ? 1 : 0)) * 256 + index;
 }

@@ -1,16 +1,16 @@
 /**
- * Which shards move where: a pure function from a map, the nodes that are to hold it and what each shard
- * weighs, to the moves that are left. Nodes that leave are emptied first, then members of a group that share
- * a zone or a host are parted where there are others, then weight is evened out as long as a move is worth
- * it. Moves under way count as done, so that planning again after each step goes on where the last plan was.
+ * The plan of moves: a pure function from a map, the nodes that are to hold it and the weights of its seats,
+ * to the moves that are left. First, nodes that leave are emptied. Second, seats of a group that share a zone
+ * or a host are parted where other zones or hosts are free. Third, weight is evened out as long as a move is
+ * worth it. Moves under way count as done, so a plan that is made again after each step continues the last.
  *
  * A thousand nodes make a million pairs, so a pair is looked at again only when something about it changed.
  */
 import { type Group, type NodeEntry, type PeerId, parities, seatOf } from '../../protocol/map.js';
-import { crowdAt, type Place, Places, placeOf } from './nearness.js';
+import { domainOf, type FailureDomain, FailureDomains, totalNearness } from './nearness.js';
 import { Ranking } from './ranking.js';
 
-/** A place in a group: data shard `index` (M, as the mirror that moves it) or parity `index` (P). */
+/** A seat of a group: data shard `index` (M, as the mirror that moves it) or parity `index` (P). */
 export interface Seat {
   g: number;
   kind: 'M' | 'P';
@@ -45,20 +45,21 @@ const BYTES = 1;
 const LOAD = 0.25;
 const COUNT = 0.125;
 
-/** What a shard or a node holds, relative to the average of a node. */
+/** The weight of a seat, or of all seats of a node, as a part of the average weight of a node. */
 interface WeightShare {
   bytes: number;
   load: number;
   count: number;
 }
 
-interface Placed extends Seat {
+/** A seat, with the node that holds it by the plan so far. */
+interface PlacedSeat extends Seat {
   node: PeerId;
   bytes: number;
   weightShare: WeightShare;
 }
 
-/** Where the seats of a group are, or are going to be when its moves are done. */
+/** The seats of a group with their nodes, as they are when the moves under way are done. */
 export function seatsOf(group: Group): (Seat & { node: PeerId })[] {
   const g = group.id;
   const placed = [
@@ -71,45 +72,48 @@ export function seatsOf(group: Group): (Seat & { node: PeerId })[] {
   });
 }
 
-/** What the planner knows of a node. */
-interface Held {
+/** A node with the seats that it holds by the plan so far. */
+interface HeldSeats {
   readonly id: PeerId;
-  readonly place: Place;
+  readonly domain: FailureDomain;
+  /** Sum over `seats`. */
   weightShare: WeightShare;
-  readonly seats: Set<Placed>;
+  readonly seats: Set<PlacedSeat>;
   /**
-   * Length of the log of changes when none of its shards could go anywhere; undefined: something about its
-   * own shards has changed since.
+   * Length of `Planner.changes` when none of the seats could go anywhere; undefined: something about these
+   * seats has changed since.
    */
   stuckAt: number | undefined;
 }
 
-const weightOf = ({ weightShare: { bytes, load, count } }: Held): number =>
+const weightOf = ({ weightShare: { bytes, load, count } }: HeldSeats): number =>
   BYTES * bytes + LOAD * load + COUNT * count;
 
 class Planner {
-  private readonly nodes = new Map<PeerId, Held>();
+  /** All nodes that share the weight or leave. */
+  private readonly nodes = new Map<PeerId, HeldSeats>();
   /** Nodes that share the weight, in the order of the input. */
-  private readonly targets: Held[];
-  private readonly targetPlaces: Places;
-  private readonly byGroup = new Map<number, Placed[]>();
+  private readonly targets: HeldSeats[];
+  private readonly targetDomains: FailureDomains;
+  /** Group -> its seats, also those on other nodes than `nodes`. */
+  private readonly byGroup = new Map<number, PlacedSeat[]>();
   /** Targets by weight, ascending. */
-  private ranking: Ranking<Held>;
-  /** Nodes that got or gave a shard, in the order in which they did. */
-  private readonly changes: Held[] = [];
+  private ranking: Ranking<HeldSeats>;
+  /** The nodes that got or gave a seat, in order: two entries for each move. */
+  private readonly changes: HeldSeats[] = [];
   /**
-   * Where each moving shard was, in the order of the moves. Each shard moves at most once, so a move needs
-   * only the moves before it, and no moves wait for each other in a circle.
+   * Seat that moves -> its node before, in the order of the moves. Each seat moves at most once, so a move
+   * needs only the moves before it, and no moves wait for each other in a circle.
    */
-  private readonly origin = new Map<Placed, PeerId>();
+  private readonly origin = new Map<PlacedSeat, PeerId>();
 
   constructor(private readonly input: PlanInput) {
     for (const { id, host } of [...input.nodes, ...input.leaving]) {
       const weightShare = { bytes: 0, load: 0, count: 0 };
-      this.nodes.set(id, { id, place: placeOf(host), weightShare, seats: new Set(), stuckAt: undefined });
+      this.nodes.set(id, { id, domain: domainOf(host), weightShare, seats: new Set(), stuckAt: undefined });
     }
     this.targets = input.nodes.map(({ id }) => this.nodes.get(id)!);
-    this.targetPlaces = new Places(this.targets.map(({ place }) => place));
+    this.targetDomains = new FailureDomains(this.targets.map(({ domain }) => domain));
     const placed = input.groups.flatMap((group) => seatsOf(group));
     const weights = placed.map((seat) => input.weight(seat));
     const perNode = (total: number) => total / Math.max(1, input.nodes.length);
@@ -123,7 +127,7 @@ class Planner {
         load: load > 0 ? weight.load / load : 0,
         count: 1 / count,
       };
-      const entry: Placed = { ...seat, bytes: weight.bytes, weightShare };
+      const entry: PlacedSeat = { ...seat, bytes: weight.bytes, weightShare };
       const members = this.byGroup.get(seat.g);
       if (members) members.push(entry);
       else this.byGroup.set(seat.g, [entry]);
@@ -155,7 +159,7 @@ class Planner {
     while (this.improve());
   }
 
-  private carry(node: Held | undefined, weightShare: WeightShare, sign: 1 | -1): void {
+  private carry(node: HeldSeats | undefined, weightShare: WeightShare, sign: 1 | -1): void {
     if (!node) return;
     const held = node.weightShare;
     held.bytes += sign * weightShare.bytes;
@@ -163,7 +167,7 @@ class Planner {
     held.count += sign * weightShare.count;
   }
 
-  private place(seat: Placed, to: Held): void {
+  private move(seat: PlacedSeat, to: HeldSeats): void {
     const from = this.nodes.get(seat.node);
     this.origin.set(seat, seat.node);
     from?.seats.delete(seat);
@@ -171,79 +175,78 @@ class Planner {
     seat.node = to.id;
     to.seats.add(seat);
     this.weigh(to, seat.weightShare, 1);
-    // The move changes which hosts and zones the group occupies, so the other members of the group may have
-    // new targets.
+    // The move changes which hosts and zones the group occupies, so its other seats may have new targets.
     for (const { node } of this.byGroup.get(seat.g)!) this.unstick(this.nodes.get(node));
   }
 
-  private weigh(node: Held | undefined, weightShare: WeightShare, sign: 1 | -1): void {
+  private weigh(node: HeldSeats | undefined, weightShare: WeightShare, sign: 1 | -1): void {
     if (!node) return;
     this.ranking.change(node, () => this.carry(node, weightShare, sign));
     this.changes.push(node);
     this.unstick(node);
   }
 
-  private unstick(node: Held | undefined): void {
+  private unstick(node: HeldSeats | undefined): void {
     if (node) node.stuckAt = undefined;
   }
 
-  /** No other member of its group is there. */
-  private fits(seat: Placed, { id }: Held): boolean {
+  /** The node has no other seat of the group. */
+  private fits(seat: PlacedSeat, { id }: HeldSeats): boolean {
     for (const other of this.byGroup.get(seat.g)!) if (other.node === id) return false;
     return true;
   }
 
-  /** Where the other members of its group are. */
-  private *others(seat: Placed): Generator<Place | undefined> {
+  /** Failure domains of the other seats of the group; undefined for those on unknown nodes. */
+  private *others(seat: PlacedSeat): Generator<FailureDomain | undefined> {
     for (const other of this.byGroup.get(seat.g)!)
-      if (other !== seat) yield this.nodes.get(other.node)?.place;
+      if (other !== seat) yield this.nodes.get(other.node)?.domain;
   }
 
-  /** How near it would be to other members of its group. */
-  private crowd(seat: Placed, { place }: Held): number {
-    return crowdAt(place, this.others(seat));
+  /** Nearness of the seat to the other seats of its group, if it were on this node. */
+  private nearnessAt(seat: PlacedSeat, { domain }: HeldSeats): number {
+    return totalNearness(domain, this.others(seat));
   }
 
-  /** The lightest node that fits, among the nodes that are least near to other members of its group. */
-  private bestHome(seat: Placed): Held | undefined {
-    const least = this.targetPlaces.leastCrowd(this.others(seat));
-    let best: { node: Held; crowd: number } | undefined;
+  /** The lightest node that fits, among the nodes that are least near to the other seats of the group. */
+  private bestHome(seat: PlacedSeat): HeldSeats | undefined {
+    const least = this.targetDomains.leastNearness(this.others(seat));
+    let best: { node: HeldSeats; near: number } | undefined;
     for (const node of this.ranking.ascending) {
       if (!this.fits(seat, node)) continue;
-      const crowd = this.crowd(seat, node);
-      if (!best || crowd < best.crowd) best = { node, crowd };
-      if (crowd === least) break;
+      const near = this.nearnessAt(seat, node);
+      if (!best || near < best.near) best = { node, near };
+      if (near === least) break;
     }
     return best?.node;
   }
 
-  /** Heavy shards are placed first; light ones fill the gaps. */
+  /** Empties the nodes that leave. Heavy seats are placed first, and light ones fill the gaps. */
   private empty(): void {
     for (const { id } of this.input.leaving) {
       for (const seat of [...this.nodes.get(id)!.seats].sort((a, b) => b.bytes - a.bytes)) {
         const home = this.bestHome(seat);
-        if (home) this.place(seat, home);
+        if (home) this.move(seat, home);
       }
     }
   }
 
-  /** Each move brings members of a group further apart, and no other move brings them nearer. */
+  /** Parts the seats of groups: each move brings them further apart, and no other move brings them nearer. */
   private part(): void {
     for (const members of this.byGroup.values()) {
       for (const seat of members) {
         const here = this.nodes.get(seat.node);
         if (!here || this.origin.has(seat)) continue;
-        const crowd = this.crowd(seat, here);
-        if (crowd === 0 || this.targetPlaces.leastCrowd(this.others(seat)) >= crowd) continue;
+        const near = this.nearnessAt(seat, here);
+        if (near === 0 || this.targetDomains.leastNearness(this.others(seat)) >= near) continue;
         const home = this.bestHome(seat);
-        if (home && this.crowd(seat, home) < crowd) this.place(seat, home);
+        if (home && this.nearnessAt(seat, home) < near) this.move(seat, home);
       }
     }
   }
 
   /**
-   * Moves one shard from the heaviest node that can give one to the lightest that can take it. Each move
-   * lowers the sum of squares by at least the shard's own square, so this ends.
+   * Moves one seat from the heaviest node that can give one to the lightest that can take it. Each move
+   * lowers the sum of squares by at least the seat's own square, so this ends.
    */
   private improve(): boolean {
     const lightest = this.lightest();
@@ -254,7 +257,7 @@ class Planner {
       for (const to of able.length > 0 ? this.targetsFor(from) : []) {
         const seat = from === to ? undefined : this.worthiest(able, from, to);
         if (!seat) continue;
-        this.place(seat, to);
+        this.move(seat, to);
         return true;
       }
       from.stuckAt = this.changes.length;
@@ -274,33 +277,33 @@ class Planner {
   }
 
   /**
-   * Shards of a node that would be worth a move to a node of weight `lightest`. A shard that is not among
-   * them is worth no move to any node.
+   * Seats of a node that would be worth a move to a node of weight `lightest`. Any other seat of the node is
+   * worth no move to any node.
    */
-  private able({ seats, weightShare }: Held, lightest: WeightShare): Placed[] {
-    const able: Placed[] = [];
+  private able({ seats, weightShare }: HeldSeats, lightest: WeightShare): PlacedSeat[] {
+    const able: PlacedSeat[] = [];
     for (const seat of seats)
       if (!this.origin.has(seat) && gainOf(seat, weightShare, lightest) !== undefined) able.push(seat);
     return able;
   }
 
   /**
-   * Candidate targets, the lightest first. If no move from this node was possible at the last look, only the
-   * nodes that have changed since.
+   * Candidate targets, the lightest first. If no move from this node was possible at the last look, these are
+   * only the nodes that have changed since.
    */
-  private targetsFor({ stuckAt }: Held): readonly Held[] {
+  private targetsFor({ stuckAt }: HeldSeats): readonly HeldSeats[] {
     if (stuckAt === undefined) return this.ranking.ascending;
     return this.ranking.sorted(new Set(this.changes.slice(stuckAt).filter((node) => this.ranking.has(node))));
   }
 
-  /** The shard whose move lowers the sum of squares most. */
-  private worthiest(able: readonly Placed[], from: Held, to: Held): Placed | undefined {
-    let best: Placed | undefined;
+  /** The seat whose move lowers the sum of squares most. */
+  private worthiest(able: readonly PlacedSeat[], from: HeldSeats, to: HeldSeats): PlacedSeat | undefined {
+    let best: PlacedSeat | undefined;
     let most = 0;
     for (const seat of able) {
       const gain = gainOf(seat, from.weightShare, to.weightShare);
       if (gain === undefined || gain <= most || !this.fits(seat, to)) continue;
-      if (this.crowd(seat, to) > this.crowd(seat, from)) continue;
+      if (this.nearnessAt(seat, to) > this.nearnessAt(seat, from)) continue;
       best = seat;
       most = gain;
     }
@@ -310,10 +313,10 @@ class Planner {
 
 /**
  * Half of the amount by which a move lowers the sum of squared weights. Undefined if that is less than the
- * shard's own square: such a move would mostly swap which node has more. The gain never rises when the target
+ * seat's own square: such a move would mostly swap which node has more. The gain never rises when the target
  * gets heavier.
  */
-function gainOf({ weightShare }: Placed, from: WeightShare, to: WeightShare): number | undefined {
+function gainOf({ weightShare }: PlacedSeat, from: WeightShare, to: WeightShare): number | undefined {
   const { bytes, load, count } = weightShare;
   const own = BYTES * bytes ** 2 + LOAD * load ** 2 + COUNT * count ** 2;
   const gain =
@@ -324,6 +327,6 @@ function gainOf({ weightShare }: Placed, from: WeightShare, to: WeightShare): nu
 }
 
 /** The moves that are left until the nodes that leave are empty and the others are balanced. */
-export function plan(input: PlanInput): PlannedMove[] {
+export function planMoves(input: PlanInput): PlannedMove[] {
   return new Planner(input).run();
 }

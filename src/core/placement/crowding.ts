@@ -1,10 +1,10 @@
-/** Whether PS hold so many data shards that it costs more than it brings: a pure function of numbers. */
+/** A warning of too many data shards on a PS: a pure function of numbers. */
 import type { NodeEntry, Pool } from '../../protocol/map.js';
 
 /** More data shards than this on a PS are warned of. */
 const MOST_DATA_SHARDS = 64;
 
-/** What is wrong with the number of groups, for people. Shards are balanced, so the average says enough. */
+/** The problem with the number of groups, for people. Shards are balanced, so the average says enough. */
 export function crowdingProblem(pools: readonly Pool[], nodes: readonly NodeEntry[]): string | undefined {
   const holders = nodes.filter(({ standby }) => !standby).length;
   const shards = pools.reduce((sum, { k, groups }) => sum + k * groups, 0) / Math.max(1, holders);

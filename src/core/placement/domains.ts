@@ -1,7 +1,7 @@
-/** Whether failure domains (host labels) can be believed: a pure function of the nodes. */
+/** A warning of failure domains (host labels) that cannot be right: a pure function of the nodes. */
 import type { NodeEntry } from '../../protocol/map.js';
 
-/** The value that all share; undefined when they differ or one has none. */
+/** The value that all have in common; undefined when they differ, or one is undefined. */
 function shared<T>(values: readonly (T | undefined)[]): T | undefined {
   return values.every((value) => value === values[0]) ? values[0] : undefined;
 }
@@ -10,14 +10,14 @@ function shared<T>(values: readonly (T | undefined)[]): T | undefined {
 const LOOPBACK = /^(127\.|\[::1\]$|localhost$)/;
 
 /**
- * What is wrong with the labels, for people. Where every node has a label of its own and all run on one
+ * The problem with the labels, for people. Where every node has a label of its own and all run on one
  * machine, the loss of that machine loses more of a group than its code covers. Containers have host names of
- * their own, so the default label does that.
+ * their own, so with default labels that happens to them.
  *
  * A job on loopback addresses is not doubted. It cannot have a second machine, and the default label is the
  * same for all of its nodes: labels that differ there are chosen, as those of `kintsugi local` are.
  *
- * The text does not count nodes, so that it is the same one while nodes join.
+ * The text does not count nodes, so that it stays the same while nodes join.
  */
 export function domainsProblem(nodes: readonly NodeEntry[]): string | undefined {
   if (nodes.length < 2 || new Set(nodes.map(({ host }) => host)).size < nodes.length) return undefined;

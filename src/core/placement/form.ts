@@ -1,9 +1,9 @@
-/** Where the groups of a new job are placed: a pure function of its pools and nodes. */
+/** The groups of a new job: a pure function of its pools and nodes. */
 import type { DataEntry, Group, NodeEntry, Pool, SinkEntry } from '../../protocol/map.js';
 import { CAPABILITIES, INITIAL_GENERATION } from '../../protocol/map.js';
-import { crowdAt, type Place, placeOf } from './nearness.js';
+import { domainOf, type FailureDomain, totalNearness } from './nearness.js';
 
-/** One of each list, then the next one of each, the longest list first. */
+/** The first items of all lists, then the second ones, and so on; the longest list comes first. */
 function interleave<T>(lists: readonly (readonly T[])[]): T[] {
   const queues = [...lists].sort((a, b) => b.length - a.length);
   const rounds = queues[0]?.length ?? 0;
@@ -22,27 +22,27 @@ function listsBy<T>(items: readonly T[], keyOf: (item: T) => string): T[][] {
   return [...lists.values()];
 }
 
-/** Orders nodes so that neighbours are in different zones, and on different hosts, as far as there are. */
+/** Orders nodes so that neighbours are in different zones and on different hosts, as far as possible. */
 export function interleaveHosts(nodes: readonly NodeEntry[]): NodeEntry[] {
-  const zones = listsBy(nodes, ({ host }) => placeOf(host).zone);
+  const zones = listsBy(nodes, ({ host }) => domainOf(host).zone);
   return interleave(zones.map((zone) => interleave(listsBy(zone, ({ host }) => host))));
 }
 
-interface Spot {
+interface CandidateNode {
   readonly node: NodeEntry;
-  readonly place: Place;
+  readonly domain: FailureDomain;
 }
 
-/** `count` nodes from `start` on, each the least near to those before it. */
-function choose(ordered: readonly Spot[], start: number, count: number): NodeEntry[] {
+/** `count` nodes from `start` on, each the least near to the nodes chosen before it. */
+function choose(ordered: readonly CandidateNode[], start: number, count: number): NodeEntry[] {
   const left = ordered.map((_, i) => ordered[(start + i) % ordered.length]!);
-  const chosen: Spot[] = [];
+  const chosen: CandidateNode[] = [];
   while (chosen.length < count && left.length > 0) {
-    const places = chosen.map(({ place }) => place);
-    let best = { index: 0, crowd: Infinity };
-    for (let index = 0; index < left.length && best.crowd > 0; index++) {
-      const crowd = crowdAt(left[index]!.place, places);
-      if (crowd < best.crowd) best = { index, crowd };
+    const taken = chosen.map(({ domain }) => domain);
+    let best = { index: 0, near: Infinity };
+    for (let index = 0; index < left.length && best.near > 0; index++) {
+      const near = totalNearness(left[index]!.domain, taken);
+      if (near < best.near) best = { index, near };
     }
     chosen.push(...left.splice(best.index, 1));
   }
@@ -62,7 +62,7 @@ export function formGroups(
   nextSid: () => number,
   restored: (group: number, member: number) => { reshaped: boolean } | undefined = () => undefined,
 ): Group[] {
-  const ordered = interleaveHosts(nodes).map((node) => ({ node, place: placeOf(node.host) }));
+  const ordered = interleaveHosts(nodes).map((node) => ({ node, domain: domainOf(node.host) }));
   const widest = Math.max(...pools.map((pool) => pool.k));
   const groups: Group[] = [];
   for (const [poolIndex, pool] of pools.entries()) {
@@ -70,12 +70,12 @@ export function formGroups(
       const seats = choose(ordered, g % ordered.length, Math.max(...pools.map((p) => p.k + p.r)));
       const id = pool.firstGroup + g;
       const data = seats.slice(0, pool.k).map((node, m): DataEntry => {
-        const place = { node: node.id, inc: node.inc, gen: INITIAL_GENERATION };
+        const home = { node: node.id, inc: node.inc, gen: INITIAL_GENERATION };
         const toLoad = restored(id, m);
-        if (!toLoad) return { ...place, init: true };
-        return { ...place, init: false, restore: true, ...(toLoad.reshaped && { rewound: true }) };
+        if (!toLoad) return { ...home, init: true };
+        return { ...home, init: false, restore: true, ...(toLoad.reshaped && { rewound: true }) };
       });
-      // Of a shard that is loaded a parity has nothing yet.
+      // A parity has nothing yet of a shard that is loaded from a checkpoint.
       const init = data.every((entry) => entry.init);
       const sinks = seats.slice(widest, widest + pool.r).map(
         (node, index): SinkEntry => ({

@@ -1,18 +1,19 @@
 /**
- * What placement asks of all groups again and again, kept up to date group by group: a map of thousands of
- * groups changes in a few at a time. It is a function of the groups it follows, and of nothing else.
+ * Answers to questions about all groups that placement asks often, kept up to date group by group: a new map
+ * of thousands of groups differs in a few. The index is a function of the groups that it follows, and of
+ * nothing else.
  */
 import { type Group, hasMove, type PeerId, type Pool } from '../../protocol/map.js';
 import { type ClusterView, isSpread } from './health.js';
 
-/** The groups in which a process holds something. */
-export interface Holding {
+/** A process, with the groups of which it holds a seat. */
+export interface GroupHolding {
   readonly node: PeerId;
   readonly inc: number;
   readonly groups: ReadonlySet<number>;
 }
 
-/** Numbers of the groups that differ from those that were seen; afterwards they are seen. */
+/** Numbers of the groups that differ from `seen`, which has them afterwards. */
 export function changedGroups(seen: Group[], groups: readonly Group[]): number[] {
   const changed: number[] = [];
   for (let g = 0; g < groups.length; g++) {
@@ -24,7 +25,7 @@ export function changedGroups(seen: Group[], groups: readonly Group[]): number[]
 }
 
 /**
- * True if repair changes nothing in the group as long as all processes that hold something of it are alive:
+ * True if repair changes nothing in the group as long as all processes that hold seats of it are alive:
  * whether or not they are complete, no sink is to be added, moved or handed over.
  */
 function isQuiet(group: Group, pool: Pool): boolean {
@@ -32,11 +33,17 @@ function isQuiet(group: Group, pool: Pool): boolean {
 }
 
 export class GroupIndex {
+  /** The newest list of groups. All other fields are derived from it. */
   private followed: readonly Group[] | undefined;
+  /** Number of a group -> the group as it is counted here. */
   private readonly seen: Group[] = [];
-  private readonly byNode = new Map<PeerId, Map<number, Holding & { groups: Set<number> }>>();
+  /** Node -> incarnation -> its groups. No entry is empty. */
+  private readonly byNode = new Map<PeerId, Map<number, GroupHolding & { groups: Set<number> }>>();
+  /** Node -> number of its data shards and sinks, at least 1. */
   private readonly loads = new Map<PeerId, number>();
+  /** Groups that are not quiet. */
   private readonly unquiet = new Set<number>();
+  /** Groups with the target of a move. */
   private readonly moves = new Set<number>();
 
   follow(groups: readonly Group[], pools: readonly Pool[]): this {
@@ -86,12 +93,12 @@ export class GroupIndex {
     if (processes?.size === 0) this.byNode.delete(node);
   }
 
-  /** Shards of each node that holds any. */
+  /** Number of data shards and sinks of each node that holds any. */
   get load(): ReadonlyMap<PeerId, number> {
     return this.loads;
   }
 
-  /** Groups that repair may change although all processes that hold something of them are alive. */
+  /** Groups that repair may change although all processes that hold seats of them are alive. */
   get restless(): ReadonlySet<number> {
     return this.unquiet;
   }
@@ -101,12 +108,12 @@ export class GroupIndex {
     return this.moves;
   }
 
-  /** Every process that holds something; node 0 stands for nobody. */
-  *holdings(): Iterable<Holding> {
+  /** Every process that holds a seat; node 0 stands for nobody. */
+  *holdings(): Iterable<GroupHolding> {
     for (const processes of this.byNode.values()) yield* processes.values();
   }
 
-  /** Groups in which the node holds something, as whichever process. */
+  /** Groups of which the node holds a seat, whatever its incarnation. */
   groupsOf(node: PeerId): number[] {
     return [...(this.byNode.get(node)?.values() ?? [])].flatMap(({ groups }) => [...groups]);
   }

@@ -1,11 +1,11 @@
 /**
- * What state a group is in by the latest reports, and what it can do without: pure functions of the map and
- * of what the scheduler knows of the nodes.
+ * The state of a group by the latest reports, and the losses that it can bear: pure functions of the map and
+ * of the scheduler's knowledge of the nodes.
  */
 import type { Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
 import { hasMove, isParted, mirrorOf, parities } from '../../protocol/map.js';
 
-/** What the scheduler knows, by the latest reports. */
+/** The scheduler's knowledge of nodes, shards and sinks, by the latest reports. */
 export interface ClusterView {
   /** Nodes that are alive, in a fixed order. */
   nodes: readonly NodeEntry[];
@@ -34,7 +34,9 @@ export function nodesById(nodes: readonly NodeEntry[]): ReadonlyMap<PeerId, Node
   return index;
 }
 
-/** True if no member lacks anything by the latest reports. A planned move hands over only then. */
+/**
+ * True if the holder of every seat is complete by the latest reports. A planned move hands over only then.
+ */
 export function isHealthy(group: Group, pool: Pool, view: ClusterView): boolean {
   for (const [m, entry] of group.data.entries()) {
     if (entry.node === 0 || !view.alive(entry.node, entry.inc) || !view.shardComplete(group.id, m, entry.gen))
@@ -55,17 +57,17 @@ export function isMirrored(group: Group, m: number, view: ClusterView): boolean 
   return mirror !== undefined && mirror.node === group.data[m]?.node && view.sinkComplete(mirror.sid);
 }
 
-/** True if every parity is there and every member has a node of its own. */
+/** True if every parity is there and every seat has a node of its own. */
 export function isSpread(group: Group, pool: Pool): boolean {
   return parities(group).length === pool.r && isParted(group);
 }
 
 /**
- * Number of members that are incomplete or missing, by the latest reports. A shard that is being handed over
- * counts as present. Otherwise the scheduler would not replace a dead sink of the shard, and its new owner
- * would wait for that sink for ever. `without`: a node that counts as gone.
+ * Number of seats whose data shard or parity is incomplete or missing, by the latest reports. A shard that is
+ * being handed over counts as present. Otherwise the scheduler would not replace a dead sink of the shard,
+ * and its new owner would wait for that sink for ever. `without`: a node that counts as gone.
  */
-export function lackingMembers(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
+function lackingSeats(group: Group, pool: Pool, view: ClusterView, without: PeerId = -1): number {
   const nodes = nodesById(view.nodes);
   const present = (id: PeerId) => nodes.has(id);
   let lacking = 0;
@@ -95,8 +97,8 @@ export function canImprove(group: Group, pool: Pool, view: ClusterView): boolean
 }
 
 /**
- * True if giving the node up would leave more than r members of a group missing. A node that did not restart
- * may only be slow, and still has its data. A group that is beyond repair (`lost`) does not count.
+ * True if a group would lack more than r seats without the node. A node that did not restart may only be
+ * slow, and still has its data. A group that is beyond repair (`lost`) does not count.
  */
 export function isIndispensable(
   node: PeerId,
@@ -108,17 +110,17 @@ export function isIndispensable(
   return groups.some((group) => {
     const pool = pools[group.pool]!;
     const holds = [...group.data, ...group.sinks].some((entry) => entry.node === node);
-    return holds && !lost(group) && lackingMembers(group, pool, view, node) > pool.r;
+    return holds && !lost(group) && lackingSeats(group, pool, view, node) > pool.r;
   });
 }
 
-/** True if no more than r members lack without this sink, by the latest reports. */
+/** True if the group lacks at most r seats without this sink, by the latest reports. */
 export function canDoWithout(group: Group, sink: SinkEntry, pool: Pool, view: ClusterView): boolean {
   const others = { ...group, sinks: group.sinks.filter((entry) => entry !== sink) };
-  return lackingMembers(others, pool, view) <= pool.r;
+  return lackingSeats(others, pool, view) <= pool.r;
 }
 
-/** Shards per node. */
+/** Number of data shards and sinks of each node. */
 export function shardsPerNode(groups: readonly Group[]): Map<PeerId, number> {
   const load = new Map<PeerId, number>();
   for (const group of groups) {

@@ -1,10 +1,13 @@
-/** How a planned move begins, and how many run at once (rule 28). */
+/**
+ * The beginning of planned moves. Rule 28: data moves as a mirror that becomes the owner when it is complete
+ * and the group is healthy, and a parity as a second parity of its index.
+ */
 import type { Group, NodeEntry, Pool, SinkEntry } from '../../protocol/map.js';
 import { CAPABILITIES, mirrorOf, seatOf } from '../../protocol/map.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { type ClusterView, isHealthy } from './health.js';
 
-/** Data shard `member`, or parity `index`, is to go to `node`. */
+/** A wish to move data shard `member`, or parity `index`, to `node`. */
 export interface MoveRequest {
   member: number | undefined;
   index: number | undefined;
@@ -25,11 +28,11 @@ export function sinkForMove(
   const movesMember = seatOf(group, { kind, index: number });
   const moving = group.sinks.some((sink) => sink.movesMember === movesMember);
   if (moving || (kind === 'M' && mirrorOf(group, number))) return undefined;
-  const place = { kind, index: number, node: node.id, inc: node.inc, init: false } as const;
-  return { ...place, ...CAPABILITIES[kind], movesMember };
+  const target = { kind, index: number, node: node.id, inc: node.inc, init: false } as const;
+  return { ...target, ...CAPABILITIES[kind], movesMember };
 }
 
-/** Limit of moves at once. Every extra sink costs throughput. */
+/** Most moves at once: every extra sink costs throughput. */
 export function movesAtOnce(groups: number, { maxMoves, groupsPerMove }: SchedulerPolicy): number {
   return Math.min(maxMoves, Math.max(1, Math.floor(groups / groupsPerMove)));
 }

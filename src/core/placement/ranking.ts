@@ -3,26 +3,28 @@
  * every move of a plan.
  */
 export class Ranking<T> {
+  /** The items by weight, then by `tie`. */
   private readonly order: T[];
-  private readonly members: ReadonlySet<T>;
+  /** The items, which stay the same. */
+  private readonly items: ReadonlySet<T>;
 
-  /** `tie`: the order of those that weigh the same; never 0 for two. */
+  /** `tie`: the order of items that weigh the same; never 0 for two different ones. */
   constructor(
     items: readonly T[],
     private readonly weight: (item: T) => number,
     private readonly tie: (a: T, b: T) => number,
   ) {
-    this.members = new Set(items);
+    this.items = new Set(items);
     this.order = this.sorted(items);
   }
 
-  /** By weight. */
+  /** The items, the lightest first. */
   get ascending(): readonly T[] {
     return this.order;
   }
 
   has(item: T): boolean {
-    return this.members.has(item);
+    return this.items.has(item);
   }
 
   sorted(items: Iterable<T>): T[] {
@@ -36,13 +38,13 @@ export class Ranking<T> {
   /** Puts an item where it belongs after `change` gave it another weight. */
   change(item: T, change: () => void): void {
     if (!this.has(item)) return change();
-    this.order.splice(this.place(item), 1);
+    this.order.splice(this.positionOf(item), 1);
     change();
-    this.order.splice(this.place(item), 0, item);
+    this.order.splice(this.positionOf(item), 0, item);
   }
 
-  /** Where the item is, or would be. */
-  private place(item: T): number {
+  /** Index of the item in the order, or that at which it would be inserted. */
+  private positionOf(item: T): number {
     let [low, high] = [0, this.order.length];
     while (low < high) {
       const middle = (low + high) >>> 1;

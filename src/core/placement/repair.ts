@@ -1,21 +1,25 @@
 /**
- * Mends the placement: a pure function from a map and what is known of the nodes to the groups of the next
- * map (rules 27 and 28). A living node is identified by (id, incarnation), so an entry that names an older
- * incarnation is lost.
+ * Mends the placement: a pure function from a map and the scheduler's knowledge of the nodes to the groups of
+ * the next map. Rule 27: a lost shard gets a new home at once, a complete mirror where there is one. Rule 28:
+ * a move ends when its target is complete and the group is healthy. A living node is identified by (id,
+ * incarnation), so an entry that names an older incarnation is lost.
  */
 import type { DataEntry, Group, NodeEntry, PeerId, Pool, SinkEntry } from '../../protocol/map.js';
 import { CAPABILITIES, mirrorOf, parities, seatOf, settled } from '../../protocol/map.js';
 import { GroupIndex } from './group-index.js';
 import { type ClusterView, isHealthy, nodesById } from './health.js';
-import { crowdAt, placeOf } from './nearness.js';
+import { domainOf, totalNearness } from './nearness.js';
 
 /**
- * Repairs one group. Entries of dead nodes get new nodes. A complete target of a move takes over. Members
- * that share a node are spread.
+ * Repairs one group. Entries of dead nodes get new nodes. A complete target of a move takes over. Seats that
+ * share a node are spread.
  */
 class GroupRepair {
+  /** True when `data` or `sinks` differ from those of the group. */
   changed = false;
+  /** Data entries of the next version, by member. Node 0: no home yet. */
   private data: DataEntry[];
+  /** Sinks of the next version. */
   private sinks: SinkEntry[];
 
   constructor(
@@ -85,13 +89,16 @@ class GroupRepair {
    */
   private promote(m: number, mirror: SinkEntry): void {
     const { rewound } = this.data[m]!;
-    const place = { node: mirror.node, inc: mirror.inc, gen: this.epoch, init: false };
-    this.data[m] = { ...place, ...(rewound && { rewound }) };
+    const home = { node: mirror.node, inc: mirror.inc, gen: this.epoch, init: false };
+    this.data[m] = { ...home, ...(rewound && { rewound }) };
     this.sinks = this.sinks.map((sink) => (sink === mirror ? settled(sink) : sink));
     this.changed = true;
   }
 
-  /** Rule 28: a complete mirror's node becomes the owner; the mirror goes when that owner has everything. */
+  /**
+   * Rule 28: the node of a complete mirror becomes the owner when the group is healthy. The mirror goes when
+   * that owner is complete.
+   */
   private finishMoves(): void {
     for (const [m, entry] of this.data.entries()) {
       const mirror = this.mirrorOf(m);
@@ -99,15 +106,15 @@ class GroupRepair {
       if (mirror.node === entry.node) {
         if (this.view.shardComplete(this.group.id, m, entry.gen)) this.keepSinks((sink) => sink !== mirror);
       } else if (this.data.some(({ node }) => node === mirror.node) && this.freeNode()) {
-        // A lost member was placed on the mirror's node meanwhile. Two members would share it although a node
-        // is free.
+        // A lost member was placed on the mirror's node meanwhile. Two seats would share that node although
+        // another one is free.
         this.keepSinks((sink) => sink !== mirror);
       } else if (this.view.sinkComplete(mirror.sid) && isHealthy(this.current(), this.pool, this.view))
         this.promote(m, mirror);
     }
   }
 
-  /** The parity of this index that is in use, and the one that it moves to. */
+  /** The parity of this index that is in use, and the target of its move. */
   private paritiesOf(index: number): { inUse: SinkEntry | undefined; target: SinkEntry | undefined } {
     const same = this.sinks.filter((sink) => sink.protects && sink.index === index);
     return {
@@ -116,7 +123,7 @@ class GroupRepair {
     };
   }
 
-  /** Of two parities with one index the older goes when the newer is complete. */
+  /** Rule 28: the old parity of an index goes when the second one is complete and the group is healthy. */
   private finishReplacements(): void {
     for (let index = 0; index < this.pool.r; index++) {
       const { inUse, target } = this.paritiesOf(index);
@@ -154,10 +161,10 @@ class GroupRepair {
   private homeData(): void {
     for (const [m, entry] of this.data.entries()) {
       if (entry.node !== 0) continue;
-      const home = this.freeNode() ?? this.leavingNode() ?? this.crowdedNode();
+      const home = this.freeNode() ?? this.leavingNode() ?? this.nodeInside();
       if (!home) continue;
-      const place = { node: home.id, inc: home.inc, gen: this.epoch, init: false };
-      this.data[m] = { ...place, ...marksOf(entry) };
+      const holder = { node: home.id, inc: home.inc, gen: this.epoch, init: false };
+      this.data[m] = { ...holder, ...marksOf(entry) };
       this.take(home);
     }
   }
@@ -170,7 +177,7 @@ class GroupRepair {
   }
 
   /**
-   * A member that shares its node moves when a node is free: a parity by a second parity, data by a mirror.
+   * A seat that shares its node moves when a node is free: a parity by a second parity, data by a mirror.
    */
   private spread(): void {
     if (!isHealthy(this.current(), this.pool, this.view)) return;
@@ -186,7 +193,7 @@ class GroupRepair {
     }
   }
 
-  /** `moves`: a member that has a home already moves to it. */
+  /** `moves`: the sink is the target of a move of a seat that has a home already. */
   private addSink(kind: 'P' | 'M', index: number, moves: boolean, node = this.freeNode()): void {
     if (!node) return;
     this.sinks.push({
@@ -208,15 +215,15 @@ class GroupRepair {
   }
 
   /**
-   * A node outside the group: the least near to it by zone and host, then the least loaded (a standby has no
-   * load).
+   * A node outside the group: the least near to its nodes, then the least loaded (a standby has no load).
    */
   private freeNode(): NodeEntry | undefined {
     return this.outside((node) => !this.view.leaving?.has(node.id));
   }
 
   /**
-   * A node that is being emptied is used where there is no other: redundancy is worth more until it leaves.
+   * A node outside the group that is being emptied. It is used where there is no other: until it leaves,
+   * redundancy is worth more.
    */
   private leavingNode(): NodeEntry | undefined {
     return this.outside((node) => this.view.leaving?.has(node.id) === true);
@@ -226,10 +233,10 @@ class GroupRepair {
     const { nodes, avoid } = this.view;
     const used = new Set([...this.data, ...this.sinks].map((entry) => entry.node));
     const byId = nodesById(nodes);
-    const others = [...used].flatMap((id) => byId.get(id) ?? []).map(({ host }) => placeOf(host));
+    const others = [...used].flatMap((id) => byId.get(id) ?? []).map(({ host }) => domainOf(host));
     return this.best(
       nodes.filter((node) => !used.has(node.id) && !avoid?.has(node.id) && which(node)),
-      (node) => crowdAt(placeOf(node.host), others),
+      (node) => totalNearness(domainOf(node.host), others),
     );
   }
 
@@ -237,7 +244,7 @@ class GroupRepair {
    * A node inside the group. One with a parity is preferred to one with data, because a parity can move
    * later.
    */
-  private crowdedNode(): NodeEntry | undefined {
+  private nodeInside(): NodeEntry | undefined {
     const holders = new Set(this.data.map((entry) => entry.node));
     const roomy = this.view.nodes.filter((node) => !this.view.full?.has(node.id));
     return this.best(roomy, (node) => (holders.has(node.id) ? 1 : 0));
@@ -256,14 +263,14 @@ class GroupRepair {
   }
 }
 
-/** They stay with the shard, whoever owns it. */
+/** The marks of a data entry, which stay with the shard whoever owns it. */
 function marksOf({ restore, rewound }: DataEntry): Pick<DataEntry, 'restore' | 'rewound'> {
   return { ...(restore && { restore }), ...(rewound && { rewound }) };
 }
 
 /**
- * The sinks of a group that are kept. Where the parity in use is not, the one that it was moving to takes its
- * place: its move is over. The same list when all are kept.
+ * The sinks of a group for which `keep` is true. Where the parity in use is dropped, the target of its move
+ * takes its seat, and the move is over. Returns the same list when all are kept.
  */
 export function keepSinks(group: Group, keep: (sink: SinkEntry) => boolean): SinkEntry[] {
   const kept = group.sinks.filter(keep);
@@ -277,8 +284,8 @@ export function keepSinks(group: Group, keep: (sink: SinkEntry) => boolean): Sin
 }
 
 /**
- * New groups for a new epoch, or undefined when nothing has to change. `index`: what is known of these groups
- * already.
+ * The groups of a new epoch, or undefined when nothing has to change. `index`: one that may have followed
+ * earlier versions of these groups.
  */
 export function repair(
   groups: readonly Group[],

@@ -2,8 +2,8 @@
  * The state of one shard as a replica has it: every block that is present is as its owner had it at one
  * position. A delta is applied as a whole between two pulls, so no pull sees a part of one.
  */
-import { invariant, KintsugiError } from '../../errors.js';
-import { type NativeShard, PushStatus } from '../../native.js';
+import { invariant, KintsugiError } from '../../common/errors.js';
+import { type NativeShard, PushStatus } from '../../engine/native.js';
 import type { DeltaMemory } from './delta-memory.js';
 
 export class ShardCopy {

@@ -3,7 +3,7 @@
  * would be cleared before it is written, and a replica takes hundreds of megabytes of deltas a second.
  */
 
-/** What is kept for the next deltas. */
+/** Memory that is kept for the next deltas. */
 const MAX_FREE_BYTES = 8 << 20;
 const STEP_BYTES = 16 << 10;
 

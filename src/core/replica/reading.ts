@@ -2,19 +2,20 @@
  * Pulls that a replica answers. All sections of a request are read in one step, so no delta comes in between:
  * each is of the position that is said of it.
  */
-import { type ErrorCode, KintsugiError } from '../../errors.js';
-import { type NativeShard, PushStatus } from '../../native.js';
+import { type ErrorCode, KintsugiError } from '../../common/errors.js';
+import { type NativeShard, PushStatus } from '../../engine/native.js';
+import { limitText } from '../../protocol/limits.js';
+import { FLOAT_BYTES } from '../../protocol/section-header.js';
 
-/** Layout of a REQUEST section (src/native.ts). */
+/** Layout of a REQUEST section (src/engine/native.ts). */
 const HEAD_BYTES = 8;
 const TABLE_BYTES = 16;
 const KEY_BYTES = 8;
-const FLOAT_BYTES = 4;
 
 /** Rows of one request; more is refused. */
 export const MAX_READ_BYTES = 32 << 20;
 
-/** What is asked of one shard. */
+/** A request for rows of one shard. */
 export interface ReadSection {
   g: number;
   m: number;
@@ -23,7 +24,7 @@ export interface ReadSection {
 }
 
 export interface ReadLimits {
-  /** What is older is refused. */
+  /** An answer from an older state is refused. */
   maxLagMs: number;
   /** Every value of a key without a row; undefined: its initial value. */
   missing: number | undefined;
@@ -37,7 +38,7 @@ export interface ReadAnswer {
   lagMs: number;
 }
 
-/** Who has the shards. */
+/** The owner of the shards' copies that answers are read from. */
 export interface ReadSource {
   position(g: number, m: number): { gen: number; seq: number; lagMs: number } | undefined;
   shardAt(g: number, m: number): { readonly state: { readonly native: NativeShard } | undefined } | undefined;
@@ -49,7 +50,10 @@ export function read(source: ReadSource, asked: readonly ReadSection[], limits: 
   let bytes = 0;
   for (const { section } of asked) for (const table of tablesOf(section)) bytes += table.bytes;
   if (bytes > MAX_READ_BYTES)
-    throw new KintsugiError('LIMIT', `rows of ${bytes} bytes are asked for, ${MAX_READ_BYTES} are allowed`);
+    throw new KintsugiError(
+      'LIMIT',
+      limitText(`rows of ${bytes} bytes are asked for`, 'maxReadBytes', MAX_READ_BYTES),
+    );
   for (const { g, m, section } of asked) {
     const position = source.position(g, m);
     const native = source.shardAt(g, m)?.state?.native;
@@ -90,7 +94,7 @@ interface RequestTable {
   width: number;
   /** Where its keys begin. */
   at: number;
-  /** Of its rows. */
+  /** Bytes of the rows of this item. */
   bytes: number;
 }
 

@@ -3,16 +3,15 @@
  * holds nothing that the job needs, so it comes and goes as it likes. The age that it reports for its answers
  * depends on its own clock alone: it asks owners for their positions, and the scheduler for the newest map.
  */
-import type { EngineTable, NativeAddon, NativeMemory } from '../../native.js';
+import type { EngineTable, NativeAddon, NativeMemory } from '../../engine/native.js';
 import { shardKey } from '../../protocol/items.js';
-import { type ClusterMap, EMPTY_MAP, type Group, type PeerId, SCHEDULER } from '../../protocol/map.js';
-import { changeBy } from '../../protocol/map-diff.js';
+import { type ClusterMap, type Group, type PeerId, SCHEDULER } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
+import { KnownMap } from '../shared/known-map.js';
 import { type Effect, Outbox } from '../shared/outbox.js';
-import { Retry } from '../shared/retry.js';
 import { DeltaMemory } from './delta-memory.js';
-import { type ReplicaHost, type ReplicaPolicy, ReplicaShard } from './shard.js';
+import { type ReplicaPolicy, ReplicaShard, type ReplicaShardHost } from './shard.js';
 
 export type { ReplicaPolicy } from './shard.js';
 
@@ -26,15 +25,15 @@ export type ReplicaInput =
   | { kind: 'peerUp'; peer: PeerId }
   | { kind: 'tick'; now: number };
 
-/** What a replica is, for the status of the job. */
-export interface ReplicaStatus {
+/** The state of a replica, for the status of the job. */
+export interface ReplicaState {
   shards: number;
   complete: number;
   lagMs: number;
   behind: number;
 }
 
-/** Of the state that an answer is from. */
+/** The position of the state that an answer was read from. */
 export interface Position {
   gen: number;
   seq: number;
@@ -42,7 +41,7 @@ export interface Position {
   lagMs: number;
 }
 
-/** What a replica holds, and where it says that it answers. */
+/** The share of the job that a replica holds, and the address at which it answers. */
 export interface ReplicaPart {
   /** Every `of`-th shard of each pool, from the `part`-th on. Default: all. */
   share?: readonly [part: number, of: number] | undefined;
@@ -53,10 +52,9 @@ export interface ReplicaPart {
 
 const EMPTY = new Uint8Array(0);
 
-export class ReplicaCore implements ReplicaHost {
+export class ReplicaCore implements ReplicaShardHost {
   readonly out = new Outbox();
   readonly deltas = new DeltaMemory();
-  map: ClusterMap = EMPTY_MAP;
   now = 0;
   mapAt = Number.NEGATIVE_INFINITY;
   /** By `shardKey`. */
@@ -66,7 +64,7 @@ export class ReplicaCore implements ReplicaHost {
   /** Question -> when it was asked, and the newest stream that was asked for before. */
   private readonly probes = new Map<number, { at: number; upTo: number }>();
   private probedAt = Number.NEGATIVE_INFINITY;
-  private readonly mapAsking: Retry;
+  private readonly followed: KnownMap;
   private readonly share: readonly [part: number, of: number];
   /** Tables of the map that are not served here, and all others. */
   private others: ReadonlySet<number> = new Set();
@@ -78,8 +76,13 @@ export class ReplicaCore implements ReplicaHost {
     readonly policy: ReplicaPolicy,
     private readonly what: ReplicaPart = {},
   ) {
-    this.mapAsking = new Retry({ waitMs: 2 * policy.retryMs });
+    this.followed = new KnownMap(2 * policy.retryMs, (message) => this.out.send(SCHEDULER, message));
     this.share = what.share ?? [1, 1];
+  }
+
+  /** The newest map that this replica knows. */
+  get map(): ClusterMap {
+    return this.followed.newest;
   }
 
   step(input: ReplicaInput): Effect[] {
@@ -139,7 +142,7 @@ export class ReplicaCore implements ReplicaHost {
     return this.shards.get(shardKey(g, m));
   }
 
-  /** It is one of those that this replica holds, or is to hold. */
+  /** True for a shard that this replica holds, or is to hold. */
   holds(pool: number, shard: number): boolean {
     const [part, of] = this.share;
     if (this.what.tables && this.tables(pool).length === 0) return false;
@@ -152,7 +155,7 @@ export class ReplicaCore implements ReplicaHost {
     return tables.filter((name) => !this.map.tables.some((table) => table.name === name));
   }
 
-  /** Of what pulls of a shard are answered from; undefined: nothing is there yet. */
+  /** The position of the state that pulls of a shard are answered from; undefined: no state is there yet. */
   position(g: number, m: number): Position | undefined {
     const shard = this.shardAt(g, m);
     const state = shard?.state;
@@ -172,7 +175,7 @@ export class ReplicaCore implements ReplicaHost {
     return lags;
   }
 
-  status(): ReplicaStatus {
+  status(): ReplicaState {
     let [complete, lagMs, behind] = [0, 0, 0];
     for (const shard of this.shards.values()) {
       if (shard.state) complete++;
@@ -210,12 +213,9 @@ export class ReplicaCore implements ReplicaHost {
   }
 
   private onMap(message: MessageOf<'map'> | MessageOf<'mapDiff'>): void {
-    const change = changeBy(this.map, message);
-    if (change === 'gap') this.askForMap();
-    if (typeof change === 'string') return;
-    const tables = this.map.tables;
-    this.map = change.map;
-    this.mapAsking.answered(this.now);
+    const change = this.followed.take(message, this.now);
+    if (!change) return;
+    const { tables } = change.before;
     const newTables = this.map.tables !== tables;
     if (newTables) this.onTables();
     for (const group of change.groups)
@@ -244,12 +244,6 @@ export class ReplicaCore implements ReplicaHost {
     }
   }
 
-  private askForMap(): void {
-    if (!this.mapAsking.overdue(this.now)) return;
-    this.mapAsking.asked(this.now);
-    this.out.send(SCHEDULER, { t: 'mapRequest', epoch: this.map.epoch });
-  }
-
   private onProbed(from: PeerId, { n, items }: MessageOf<'followProbed'>): void {
     const probe = this.probes.get(n);
     if (!probe) return;
@@ -263,7 +257,7 @@ export class ReplicaCore implements ReplicaHost {
   private onHeard({ n, epoch }: MessageOf<'replicaHeard'>): void {
     const probe = this.probes.get(n);
     if (!probe) return;
-    if (epoch > this.map.epoch) return this.askForMap();
+    if (epoch > this.map.epoch) return this.followed.ask(this.now);
     this.mapAt = Math.max(this.mapAt, probe.at);
     for (const shard of this.shards.values()) shard.refresh();
   }

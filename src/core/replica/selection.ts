@@ -1,7 +1,7 @@
-/** What a replica takes of a stream when it serves some of the tables: the deltas of these, and no others. */
-import { KintsugiError } from '../../errors.js';
+/** The deltas that a replica takes from a stream when it serves some of the tables: those of these tables. */
+import { KintsugiError } from '../../common/errors.js';
 
-/** Layout of a DELTA section (src/native.ts). */
+/** Layout of a DELTA section (src/engine/native.ts). */
 const HEAD_BYTES = 8;
 const TABLE_BYTES = 24;
 

@@ -3,7 +3,7 @@
  * new owner resumes the stream at the state that is here, as for a sink, if it can. If it cannot, the replica
  * asks for all blocks again, and until all of them are here it answers from the old state, whose age grows.
  */
-import type { EngineTable, NativeAddon, NativeMemory, NativeShard } from '../../native.js';
+import type { EngineTable, NativeAddon, NativeMemory, NativeShard } from '../../engine/native.js';
 import type { DataEntry, Group } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import { bytes, words } from '../shared/bytes.js';
@@ -15,7 +15,7 @@ import type { DeltaMemory } from './delta-memory.js';
 import { selected } from './selection.js';
 
 export interface ReplicaPolicy {
-  /** What was not answered is asked again after this time. */
+  /** A question without an answer is asked again after this time. */
   retryMs: number;
   /** Owners are asked where they are so often. */
   probeMs: number;
@@ -25,8 +25,8 @@ export interface ReplicaPolicy {
   fillBlocks: number;
 }
 
-/** What a replica lends to its shards. */
-export interface ReplicaHost {
+/** The parts of a replica that its shards use. */
+export interface ReplicaShardHost {
   readonly out: Outbox;
   readonly policy: ReplicaPolicy;
   readonly native: NativeAddon;
@@ -79,7 +79,7 @@ export class ReplicaShard {
   constructor(
     private group: Group,
     readonly m: number,
-    private readonly host: ReplicaHost,
+    private readonly host: ReplicaShardHost,
   ) {
     this.asking = new Retry({ waitMs: host.policy.retryMs });
     this.wanting = new Retry({ waitMs: host.policy.retryMs });

@@ -1,14 +1,16 @@
-/** Tells of changes of the condition: what cannot be lost any more, and what is lost. */
+/** Tells changes of the condition of the job as events: its redundancy, warnings, and lost shards. */
 import type { Redundancy } from '../../protocol/messages.js';
 import type { SavedCopy } from '../../protocol/status.js';
 import type { Ledger } from './ledger.js';
 import type { Condition } from './status.js';
 
 export class Announcer {
+  /** Redundancy that was told last. */
   private before: Redundancy = 'forming';
+  /** Warnings that were told last; undefined: none, or they are over. */
   private warned: Pick<Condition, 'hosts' | 'shards'> = { hosts: undefined, shards: undefined };
 
-  /** Lost shards that were told of, with their generations. */
+  /** Lost shard -> the generation that was told to be lost. */
   private readonly told = new Map<string, number>();
 
   constructor(private readonly ledger: Ledger) {}
@@ -23,7 +25,7 @@ export class Announcer {
     this.event('redundancy', { state, epoch: map.epoch });
   }
 
-  /** Once for each ownership. `copy`: what the newest checkpoint would bring back. */
+  /** Tells a loss once for each ownership. `copy`: the shard in the newest checkpoint that has it. */
   lost(group: number, member: number, gen: number, copy: SavedCopy | undefined): void {
     const shard = `${group}/${member}`;
     if (this.told.get(shard) === gen) return;

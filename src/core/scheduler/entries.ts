@@ -11,15 +11,17 @@
  * | restore, load/G/M | the checkpoint that the job goes on from; a shard that is still to be loaded |
  * | name/NAME, session/ID, change/ID | identities of nodes; open sessions; changes |
  * | dataset/I, cursor/I | data set number I: its specification; its counters |
+ * | run/NAME | sums of the workers of a run that are gone |
  * | event/N | the event at place N of the ring |
  * | epoch/I/E, file/I/F, aside/I/N, open/I/R | samples of an epoch, growth, ranges set aside, open ranges |
  */
-import { KintsugiError } from '../../errors.js';
+import { KintsugiError } from '../../common/errors.js';
 import type { JobEvent } from '../../protocol/events.js';
 import { shardKey } from '../../protocol/items.js';
 import type { ClusterMap, Group, NodeEntry, TableSpec } from '../../protocol/map.js';
 import type { DatasetSpec, SetAside } from '../../protocol/samples.js';
-import type { Growth } from './samples/ranges.js';
+import type { RunTelemetry } from '../../protocol/telemetry.js';
+import type { FileGrowth } from './samples/ranges.js';
 import type { DatasetState, OpenRange } from './samples/state.js';
 import {
   byName,
@@ -32,8 +34,8 @@ import {
   withCapabilities,
 } from './state.js';
 
-/** Values by key. In changes, undefined deletes the key. Values are never changed in place. */
-export type Entries = ReadonlyMap<string, unknown>;
+/** Values by key. In changes, undefined deletes the key. No value is changed in place. */
+export type StateEntries = ReadonlyMap<string, unknown>;
 
 const FORMAT = 3;
 const FORMAT_KEY = 'state';
@@ -54,12 +56,13 @@ export const epochKey = (dataset: number, epoch: number): string => `epoch/${dat
 export const fileKey = (dataset: number, file: number): string => `file/${dataset}/${file}`;
 export const asideKey = (dataset: number, index: number): string => `aside/${dataset}/${index}`;
 export const openKey = (dataset: number, range: number): string => `open/${dataset}/${range}`;
+export const runKey = (run: string): string => `run/${run}`;
 export const eventKey = (place: number): string => `event/${place}`;
 
-type Reader = (state: DurableState, name: string, a: number, b: number) => unknown;
+type EntryReader = (state: DurableState, name: string, a: number, b: number) => unknown;
 
-/** What the state holds under a key of each kind. Undefined: nothing. */
-const READ: Readonly<Record<string, Reader>> = {
+/** By the kind of a key: reads the value of the key from the state. Undefined: the state has none. */
+const READ: Readonly<Record<string, EntryReader>> = {
   [FORMAT_KEY]: () => ({ format: FORMAT }),
   job: ({ map: { job, pools }, nodesWanted, firstPeer }) => ({
     ...{ job, pools, nodesWanted },
@@ -84,6 +87,7 @@ const READ: Readonly<Record<string, Reader>> = {
   epoch: ({ datasets }, _name, index, epoch) => datasets[index]?.samples[epoch],
   file: ({ datasets }, _name, index, file) => copied(datasets[index]?.growth?.[file]),
   aside: ({ datasets }, _name, index, at) => datasets[index]?.setAside[at],
+  run: ({ runs }, name) => runs.get(name),
   event: ({ events }, _name, place) => events.get(place),
   open: ({ datasets }, _name, index, range) => copied(datasets[index]?.open.get(range)),
 };
@@ -103,13 +107,13 @@ export function entryOf(state: DurableState, key: string): unknown {
   return READ[kind!]!(state, rest.join('/'), Number(rest[0]), Number(rest[1]));
 }
 
-/** Everything: what a store that holds nothing yet is given. */
+/** All entries of the state: the first transaction of an empty store. */
 export function entriesOf(state: DurableState): Map<string, unknown> {
   const keys = [FORMAT_KEY, 'job', HEAD_KEY, SCALING_KEY, SAVING_KEY, RESTORE_KEY];
   keys.push(...[...(state.restore?.shards.values() ?? [])].map(({ g, m }) => loadKey(g, m)));
   keys.push(...[...(state.saving?.plans.keys() ?? [])].map(planKey));
   keys.push(...Object.keys(state.names).map(nameKey), ...[...state.sessions.keys()].map(sessionKey));
-  keys.push(...[...state.events.keys()].map(eventKey));
+  keys.push(...[...state.runs.keys()].map(runKey), ...[...state.events.keys()].map(eventKey));
   for (const [index, { samples, growth, setAside, open }] of state.datasets.entries()) {
     keys.push(datasetKey(index), cursorKey(index));
     for (const [epoch, count] of samples.entries()) if (count > 0) keys.push(epochKey(index, epoch));
@@ -130,8 +134,8 @@ export function entriesOf(state: DurableState): Map<string, unknown> {
 }
 
 /**
- * The entries that differ between two lists. What is in them is replaced and never changed in place, so
- * references are compared.
+ * Adds the entries that differ between two lists to `changes`. Entries are replaced and never changed in
+ * place, so references are compared.
  */
 export function compareLists<T extends { id: number }>(
   kind: 'group' | 'node' | 'table' | 'change',
@@ -150,7 +154,7 @@ export function compareLists<T extends { id: number }>(
   for (const id of gone.keys()) changes.set(`${kind}/${id}`, undefined);
 }
 
-export interface Stored {
+export interface StoredEntries {
   state: DurableState;
   /** The entries are of an older layout: the first write replaces them all. */
   outdated: boolean;
@@ -159,7 +163,7 @@ export interface Stored {
 /**
  * The state that a store holds; undefined: none yet. @throws BAD_ARGUMENT when its layout is unknown
  */
-export function stateOf(entries: Entries): Stored | undefined {
+export function stateOf(entries: StateEntries): StoredEntries | undefined {
   if (entries.size === 0) return undefined;
   const { format, value } = (entries.get(FORMAT_KEY) ?? {}) as { format?: number; value?: unknown };
   if (format === WHOLE_FORMAT) return { state: fromWhole(value as WholeState), outdated: true };
@@ -168,8 +172,8 @@ export function stateOf(entries: Entries): Stored | undefined {
   return { state: fromEntries(entries), outdated: false };
 }
 
-/** Format 2. */
-export type WholeState = Omit<DurableState, 'sessions' | 'datasets' | 'events'> & {
+/** The state in format 2. */
+export type WholeState = Omit<DurableState, 'sessions' | 'datasets' | 'runs' | 'events'> & {
   sessions: SessionEntry[];
   datasets?: (Omit<DatasetState, 'open'> & { open: OpenRange[] })[];
 };
@@ -180,10 +184,10 @@ function fromWhole(whole: WholeState): DurableState {
     open: new Map(dataset.open.map((range) => [range.number, range])),
   }));
   const sessions = new Map(whole.sessions.map((session) => [session.id, session]));
-  return withCapabilities({ ...whole, sessions, datasets, events: new Map() });
+  return withCapabilities({ ...whole, sessions, datasets, runs: new Map(), events: new Map() });
 }
 
-function fromEntries(entries: Entries): DurableState {
+function fromEntries(entries: StateEntries): DurableState {
   const one = <T>(key: string): T => entries.get(key) as T;
   const byKind = new Map<string, [path: string, value: unknown][]>();
   for (const [key, value] of entries) {
@@ -227,6 +231,7 @@ function fromEntries(entries: Entries): DurableState {
     ...(restore && { restore: { ...restore, shards: new Map(shards) } }),
     ...(saving && { saving: { ...saving, plans: new Map(plans) } }),
     datasets: datasetsOf(all),
+    runs: new Map(all<RunTelemetry>('run')),
     events: new Map(all<JobEvent>('event').map(([place, event]) => [Number(place), event])),
   };
 }
@@ -252,7 +257,7 @@ function datasetsOf(all: All): DatasetState[] {
   each<number>('epoch', ({ samples }, count, epoch) => {
     samples[epoch] = count;
   });
-  each<Growth>('file', ({ growth }, file, at) => {
+  each<FileGrowth>('file', ({ growth }, file, at) => {
     growth![at] = { ...file };
   });
   each<SetAside>('aside', ({ setAside }, aside) => setAside.push(aside));

@@ -1,8 +1,8 @@
 /**
- * Which peers need a whole map although the changes were sent to them. Peers say which epoch they have: nodes
- * in every heartbeat, clients when they miss something. A peer that is behind has most likely only not read
- * the newest changes yet, and a whole map is large. So a peer gets a whole map only when it lacks a decision
- * that is `lateMapMs` old.
+ * Sends a whole map to peers that need one although the changes were sent to them. Peers say which epoch they
+ * have: nodes in every heartbeat, clients when they miss something. A peer that is behind has most likely
+ * only not read the newest changes yet, and a whole map is large. So a peer gets a whole map only when it
+ * lacks a decision that is `lateMapMs` old.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
@@ -10,11 +10,11 @@ import type { Ledger } from './ledger.js';
 
 export class LateMaps {
   /**
-   * Newest durable epochs with the time when each was first seen here; the first one is old enough to be
-   * known.
+   * Newest durable epochs, ascending, with the time when each was first seen here. Every peer should have the
+   * first one once that is `lateMapMs` old.
    */
   private seen: { epoch: number; at: number }[] = [];
-  /** When a peer was last sent a whole map, of late. */
+  /** Peer -> when it was sent a whole map; not longer than `lateMapMs` ago. */
   private readonly sent = new Map<PeerId, number>();
 
   constructor(
@@ -23,7 +23,7 @@ export class LateMaps {
   ) {}
 
   tick(now: number): void {
-    // Nobody can have what is not durable, and while the store is away that may last.
+    // No peer can have a map that is not durable, and while the store is away the newest one may not be.
     const epoch = this.ledger.durableMap?.epoch;
     if (epoch !== undefined && this.seen.at(-1)?.epoch !== epoch) this.seen.push({ epoch, at: now });
     const before = now - this.policy.lateMapMs;

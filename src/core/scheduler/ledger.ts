@@ -2,14 +2,14 @@
  * Guards the scheduler's durable state: a decision is durable before anyone sees it (rule 2). Effects that
  * depend on a decision are held back until the runtime says `persisted`.
  */
-import type { ErrorCode } from '../../errors.js';
+import type { ErrorCode } from '../../common/errors.js';
 import type { CheckpointDraft } from '../../protocol/checkpoints.js';
 import type { ClusterMap, Group, PeerId } from '../../protocol/map.js';
 import { diffOf } from '../../protocol/map-diff.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import type { Role } from '../../protocol/senders.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
-import { compareLists, type Entries, entriesOf, entryOf, HEAD_KEY, sessionKey } from './entries.js';
+import { compareLists, entriesOf, entryOf, HEAD_KEY, type StateEntries, sessionKey } from './entries.js';
 import { EventLog } from './events.js';
 import type { RestoreLostInput } from './saving/restored.js';
 import type { DurableState, Scaling } from './state.js';
@@ -18,7 +18,7 @@ import type { Silence } from './vanishing.js';
 export type SchedulerInput =
   | { kind: 'join'; link: number; message: MessageOf<'join'> }
   | { kind: 'attach'; link: number; message: MessageOf<'attach'> }
-  /** `role`: of the connection that it came on. */
+  /** `role` is that of the connection that the message came on. */
   | { kind: 'message'; from: PeerId; role: Role; message: Message }
   /** `link`: which of the peer's connections ended, where it may have several. */
   | { kind: 'closed'; peer: PeerId; inc: number; link?: number }
@@ -31,16 +31,16 @@ export type SchedulerInput =
   /** A planned move of data shard `m`, or of parity `index`, to a node that is free for the group. */
   | { kind: 'move'; g: number; member?: number; index?: number; node: PeerId }
   | { kind: 'persisted'; version: number }
-  /** What a client asked for, with the checkpoint that the runtime found. */
+  /** A client's request for lost shards, with the checkpoint that the runtime found for it. */
   | RestoreLostInput
-  /** What became of an effect `publish`. */
+  /** The answer to an effect `publish`. */
   | PublishAnswer
-  /** Why the store cannot be reached, so that decisions wait; undefined: it can be. */
+  /** `problem`: why the store cannot be reached, so that decisions wait; undefined: it can be reached. */
   | { kind: 'store'; problem: string | undefined }
-  /** `wall`: milliseconds since 1970, for events; without it they have `now`. */
+  /** `wall`: milliseconds since 1970, for events; without it events have `now`. */
   | { kind: 'tick'; now: number; wall?: number };
 
-/** Inputs that mark a change themselves, because most of them bring none. */
+/** Inputs that say themselves when they have changed the facts, because most of them change none. */
 export const QUIET: ReadonlySet<SchedulerInput['kind']> = new Set([
   'tick',
   'persisted',
@@ -87,42 +87,45 @@ export type SchedulerEffect =
    * transaction that has only events is different: the next one may begin before `persisted` of it, and the
    * store orders them.
    */
-  | { kind: 'persist'; version: number; changes: Entries };
+  | { kind: 'persist'; version: number; changes: StateEntries };
 
-/** What goes to the store in one transaction, and what is told when it is durable. */
+/** A transaction for the store, with the effects that wait until it is durable. */
 interface Write {
   version: number;
   changes: Map<string, unknown>;
   effects: SchedulerEffect[];
-  /** As it is then. */
+  /** The map of the decisions in it. */
   map: ClusterMap;
-  /** Number of the newest event that is durable then. */
+  /** Number of the newest event in it; 0 until the transaction goes to the store. */
   events: number;
 }
 
 export class Ledger {
+  /** Number of the newest transaction of this process. */
   private version = 0;
+  /** Effects of this step that depend on no decision, or only on durable ones. */
   private effects: SchedulerEffect[] = [];
+  /** Effects of this step that wait until its decisions are durable. */
   private gated: SchedulerEffect[] = [];
   /** Keys whose entries changed in this step. Lists of the map and of changes are compared instead. */
   private readonly touched = new Set<string>();
-  /** Sessions that have ended, durably or not, and that nodes were not told of. */
+  /** Keys whose entries changed, and for which nothing waits. */
+  private readonly jotted = new Set<string>();
+  /** Sessions that have ended, durably or not, and whose end no node was told. */
   private ended: PeerId[] = [];
   /** Sessions of ranges that are over and stay open for a checkpoint; undefined: none is under way. */
   private held: Set<PeerId> | undefined;
-  /** As of the last commit; undefined: nothing is stored yet. */
+  /** Map and changes as of the last commit; undefined: nothing is stored yet. */
   private committed: { map: ClusterMap; scaling: Scaling | undefined } | undefined;
-  /** The newest map that is durable; undefined: none is yet. */
+  /** The newest map that is durable; undefined: none is yet. No peer has a newer one. */
   durableMap: ClusterMap | undefined;
-  /** At the store. */
+  /** The transaction at the store; undefined: there is none. */
   private writing: Write | undefined;
-  /** Decided since: all of it is one transaction, so a slow store has fewer and larger ones. */
+  /** Decisions since: all of them are one transaction, so a slow store has fewer and larger ones. */
   private next: Write | undefined;
-  /** Events alone, at the store. */
+  /** The transaction at the store that has only events; undefined: there is none. */
   private noting: { version: number; events: number } | undefined;
   readonly events: EventLog;
-  /** Told of every change of groups, when the map has it and before anything else is sent. */
-  onGroups: (before: readonly Group[], after: readonly Group[]) => void = () => {};
 
   constructor(
     readonly state: DurableState,
@@ -154,7 +157,7 @@ export class Ledger {
     this.gated.push(...effects);
   }
 
-  /** Effects that wait for the store. */
+  /** Number of effects that wait for the store. */
   get heldEffects(): number {
     return (this.writing?.effects.length ?? 0) + (this.next?.effects.length ?? 0);
   }
@@ -164,7 +167,7 @@ export class Ledger {
     this.now({ kind: 'send', to, message, parts: [] });
   }
 
-  /** A message that is held back likewise. */
+  /** Sends a message when the decisions of this step, and all earlier ones, are durable. */
   answer(to: PeerId, message: Message): void {
     this.afterwards({ kind: 'send', to, message, parts: [] });
   }
@@ -172,6 +175,19 @@ export class Ledger {
   /** The entry of this key was changed. */
   touch(key: string): void {
     this.touched.add(key);
+  }
+
+  /**
+   * The entry of this key was changed, and nobody waits until that is durable. It is written with the next
+   * decision or with the next events, whichever is first.
+   */
+  jot(key: string): void {
+    this.jotted.add(key);
+  }
+
+  private giveJotted(changes: Map<string, unknown>): void {
+    for (const key of this.jotted) if (!changes.has(key)) changes.set(key, entryOf(this.state, key));
+    this.jotted.clear();
   }
 
   /**
@@ -193,6 +209,7 @@ export class Ledger {
       this.next = undefined;
       const { version, changes } = this.writing;
       this.writing.events = this.events.giveTo(changes);
+      this.giveJotted(changes);
       this.effects.push({ kind: 'persist', version, changes });
     } else if (this.events.isDue && !this.writing && !this.noting && this.committed) this.writeEvents();
     const { effects } = this;
@@ -203,11 +220,12 @@ export class Ledger {
   private writeEvents(): void {
     const changes = new Map<string, unknown>();
     const events = this.events.giveTo(changes);
+    this.giveJotted(changes);
     this.noting = { version: ++this.version, events };
     this.effects.push({ kind: 'persist', version: this.noting.version, changes });
   }
 
-  /** What this step changed: undefined if nothing. */
+  /** Entries that this step changed; undefined: none. */
   private changes(): Map<string, unknown> | undefined {
     const { state, committed, touched } = this;
     const { map, scaling } = state;
@@ -228,7 +246,7 @@ export class Ledger {
     return changes;
   }
 
-  /** The transaction is durable: what depends on it is told. */
+  /** The transaction is durable: the effects that wait for it go out. */
   persisted(version: number): void {
     if (this.noting?.version === version) {
       this.events.stored(this.noting.events);
@@ -237,12 +255,25 @@ export class Ledger {
     if (this.writing?.version !== version) return;
     this.events.stored(this.writing.events);
     this.durableMap = this.writing.map;
-    // As many as came together while the store was away.
+    // Thousands may have come together while the store was away, too many for the arguments of a call.
     this.effects = this.effects.concat(this.writing.effects);
     this.writing = undefined;
   }
 
-  setMap(changes: Partial<ClusterMap>, reason: string, fields: Record<string, unknown> = {}): void {
+  setMap(
+    changes: Partial<Pick<ClusterMap, 'nodes' | 'tables'>>,
+    reason: string,
+    fields: Record<string, unknown> = {},
+  ): void {
+    this.change(changes, reason, fields);
+  }
+
+  /** Called by `Placing` only, which tells the recoveries. */
+  setGroups(groups: Group[], reason: string, fields: Record<string, unknown>): void {
+    this.change({ groups }, reason, fields);
+  }
+
+  private change(changes: Partial<ClusterMap>, reason: string, fields: Record<string, unknown>): void {
     const before = this.state.map;
     const map = { ...before, ...changes, epoch: before.epoch + 1 };
     this.state.map = map;
@@ -250,7 +281,6 @@ export class Ledger {
       { kind: 'broadcast', message: diffOf(before, map) },
       { kind: 'event', name: 'map.durable', fields: { epoch: map.epoch, reason, ...fields } },
     );
-    if (changes.groups) this.onGroups(before.groups, map.groups);
   }
 
   /**
@@ -261,6 +291,11 @@ export class Ledger {
     this.state.sessions.set(id, { id, leased });
     this.touch(sessionKey(id));
     return id;
+  }
+
+  /** The session belongs to a client, and is open. */
+  isLeased(id: PeerId): boolean {
+    return this.state.sessions.get(id)?.leased === true;
   }
 
   /** Ends a session. Owners learn of it soon, forget the id, and refuse its pushes (rule 31). */
@@ -293,14 +328,4 @@ export class Ledger {
   }
 
   nextSid = (): number => this.state.nextSid++;
-
-  setGroup(group: Group, reason: string, fields: Record<string, unknown> = {}): void {
-    const { map } = this.state;
-    const changed = { ...group, version: map.epoch + 1 };
-    this.setMap(
-      { groups: map.groups.map((other) => (other.id === group.id ? changed : other)) },
-      reason,
-      fields,
-    );
-  }
 }

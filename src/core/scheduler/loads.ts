@@ -1,4 +1,4 @@
-/** What each shard weighs, from heartbeats: its bytes, and how often it is asked per second. */
+/** The weight of each shard, from heartbeats: its bytes, and its requests per second. */
 import type { Weight } from '../placement/balance.js';
 
 /**
@@ -9,14 +9,15 @@ const LEARN_MS = 1000;
 /** Shorter intervals are too noisy to measure a rate. */
 const LEAST_MS = 100;
 
-interface Known extends Weight {
+interface KnownLoad extends Weight {
+  /** Requests that its holder had counted at `at` (milliseconds). */
   count: number;
   at: number;
 }
 
 export class Loads {
   /** By group and seat. */
-  private readonly known: (Known | undefined)[][] = [];
+  private readonly known: (KnownLoad | undefined)[][] = [];
 
   /** `count`: requests or deltas that the holder of this seat has counted since it has it. */
   update(g: number, seat: number, bytes: number, count: number, now: number): void {

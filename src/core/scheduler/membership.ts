@@ -1,97 +1,51 @@
 /**
- * Who is a member of the job: nodes that join, come back, close their connections, fall silent and are given
- * up; clients that attach. What follows for the placement of shards is decided by the scheduler, whom this
- * file tells through `MembershipHost`.
+ * Members of the job: nodes join, come back, close their connections, fall silent and are given up.
  */
-import type { ClusterMap, Group, NodeEntry, PeerId } from '../../protocol/map.js';
-import type { Message, MessageOf } from '../../protocol/messages.js';
+import type { Life } from '../../protocol/liveness.js';
+import type { ClusterMap, NodeEntry, PeerId } from '../../protocol/map.js';
+import type { MessageOf } from '../../protocol/messages.js';
 import { nodesById } from '../placement/health.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
+import type { ClusterFacts } from './facts.js';
+import { admit, turnAway } from './introductions.js';
 import type { Ledger } from './ledger.js';
-import { Liveness, type NodeLiveness } from './liveness.js';
+import { type Liveness, lastHeard, lastTurn, type NodeLiveness } from './liveness.js';
 import type { Names } from './names.js';
-import type { Samples } from './samples/samples.js';
+import type { Placing } from './placing.js';
 import type { Scaler } from './scaling/scaler.js';
-import type { Sessions } from './sessions.js';
 import { byName } from './state.js';
 import { neighbours, type Silence, Vanishing } from './vanishing.js';
 
-/** What the scheduler lends to its membership. */
-export interface MembershipHost {
-  readonly ledger: Ledger;
-  readonly policy: SchedulerPolicy;
-  readonly names: Names;
-  readonly sessions: Sessions;
-  readonly samples: Samples;
-  readonly scaler: Scaler;
-  /** Where shards may be placed has changed, so repair must look again. */
-  changed(): void;
-  /** Forms the groups once enough nodes have joined. */
-  form(): void;
-  reconfigure(reason: string, fields?: Record<string, unknown>): void;
-  /** The groups in which the node holds something. */
-  heldBy(node: PeerId): readonly Group[];
-  /**
-   * More members of a group than it can do without would be missing without this node, and without those
-   * `besides` (rule 30).
-   */
-  indispensable(node: PeerId, besides: readonly PeerId[]): boolean;
-  /** What the node reported means nothing any more. */
-  forgetReports(node: PeerId): void;
-}
-
 export class Membership {
-  private readonly liveness: Liveness;
   private readonly vanishing: Vanishing;
-  private readonly ledger: Ledger;
+  /** Milliseconds of the newest tick. */
   private now = 0;
 
   constructor(
-    private readonly host: MembershipHost,
+    private readonly ledger: Ledger,
+    private readonly policy: SchedulerPolicy,
+    private readonly names: Names,
+    private readonly liveness: Liveness,
+    private readonly facts: ClusterFacts,
+    private readonly placing: Placing,
+    private readonly scaler: Scaler,
     restarted: boolean,
   ) {
-    this.ledger = host.ledger;
-    this.liveness = new Liveness(host.policy);
-    this.vanishing = new Vanishing(host.policy);
-    if (restarted) for (const node of this.map.nodes) this.liveness.expect(node);
+    this.vanishing = new Vanishing(policy);
+    if (restarted) for (const node of this.map.nodes) liveness.expect(node);
   }
 
   private get map(): ClusterMap {
     return this.ledger.map;
   }
 
-  // ---- what is known
-
-  isAlive(id: PeerId, inc: number): boolean {
-    return this.liveness.isAlive(id, inc);
-  }
-
-  /** Nodes of the map that are alive and connected, so that something new can be placed there. */
-  get present(): readonly NodeEntry[] {
-    return this.liveness.presentOf(this.map.nodes);
-  }
-
-  /** What is known of this process; undefined when a newer one has its name, or it was forgotten. */
-  of(id: PeerId, inc: number): NodeLiveness | undefined {
-    return this.liveness.of(id, inc);
-  }
-
-  /** A process that closed its connection, or was given up, is heard. */
-  isBack(known: NodeLiveness): void {
-    this.liveness.mark(known, { connected: true, dead: false });
-  }
-
-  isKnown(id: PeerId): boolean {
-    return this.liveness.newest(id) !== undefined;
-  }
-
   // ---- coming
 
   join(link: number, join: MessageOf<'join'>): void {
-    const { names, scaler } = this.host;
-    const identity = names.identify(join);
-    if (identity === 'stale') return this.refuse(link, { t: 'stale', code: 'STALE_NODE' });
-    if (identity === 'left') return this.refuse(link, names.goodbye(join.id ?? 0, join.inc ?? 0)!);
+    const identity = this.names.identify(join);
+    if (identity === 'stale') return turnAway(this.ledger, link, { t: 'stale', code: 'STALE_NODE' });
+    if (identity === 'left')
+      return turnAway(this.ledger, link, this.names.goodbye(join.id ?? 0, join.inc ?? 0)!);
     const { id, inc } = identity;
     const wasDead = this.liveness.of(id, inc)?.dead === true;
     this.liveness.joined(id, inc, this.now);
@@ -108,24 +62,12 @@ export class Membership {
       this.ledger.afterwards({ kind: 'event', name: 'node.joined', fields });
     }
     const running = this.map.groups.length > 0;
-    this.host.form();
-    this.host.reconfigure('join');
-    const isEmpty = wasDead || !scaler.holders.has(id);
-    if (running && (listed?.inc !== inc || isEmpty)) scaler.joined(entry);
+    this.placing.form();
+    this.placing.reconfigure('join');
+    const isEmpty = wasDead || !this.facts.holders.has(id);
+    if (running && (listed?.inc !== inc || isEmpty)) this.scaler.joined(entry);
     if (listed?.inc !== inc) this.forgetAbsent();
-    this.admit(link, id, inc);
-  }
-
-  attach(link: number, attach: MessageOf<'attach'>): void {
-    const { sessions, samples } = this.host;
-    const known = attach.id !== undefined;
-    const resumed = known && !this.isForeign(attach.job) && sessions.resume(attach.id!, link);
-    const id = known ? (resumed ? attach.id : undefined) : sessions.lease(link, this.now);
-    if (id === undefined) {
-      return this.refuse(link, { t: 'stale', code: known ? 'SESSION_EXPIRED' : 'LIMIT' });
-    }
-    samples.attached(id);
-    this.admit(link, id, 0);
+    admit(this.ledger, link, id, inc);
   }
 
   /**
@@ -134,21 +76,12 @@ export class Membership {
    */
   revived(node: PeerId): void {
     const entry = this.map.nodes.find(({ id }) => id === node);
-    if (entry && this.map.groups.length > 0) this.host.scaler.joined(entry);
+    if (entry && this.map.groups.length > 0) this.scaler.joined(entry);
   }
 
-  private refuse(link: number, message: Message): void {
-    this.ledger.afterwards({ kind: 'reply', link, message });
-  }
-
-  private admit(link: number, peer: PeerId, inc: number): void {
-    const message: Message = { t: 'welcome', id: peer, inc, map: this.map };
-    this.ledger.afterwards({ kind: 'reply', link, message, admit: { peer, inc } });
-  }
-
-  /** A peer that comes back from another job, whose ids mean nothing here. */
-  private isForeign(job: string | undefined): boolean {
-    return job !== undefined && job !== this.map.job;
+  /** A pulse of a node of this job: ids and incarnations of another job look like those of this one. */
+  pulsed(pulse: MessageOf<'pulse'>): void {
+    if (pulse.job === this.map.job) this.liveness.pulsed(pulse, this.now);
   }
 
   // ---- going
@@ -178,7 +111,7 @@ export class Membership {
   start(now: number): void {
     this.now = now;
     this.liveness.startAt(now);
-    // At once, so that those that died while no scheduler ran are found. The others reconnect.
+    // Nodes that died while no scheduler ran are found at once. The others reconnect.
     for (const node of this.map.nodes) this.probe(node);
   }
 
@@ -189,17 +122,31 @@ export class Membership {
     this.liveness.excuse(now);
   }
 
-  /** Gives up those that are late, and those whose machine has vanished. */
+  /** The word for the process of a node (rule 44). */
+  lifeOf(node: PeerId): Life {
+    return this.vanishing.isSuspect(node) ? 'gone' : this.liveness.lifeOf(node, this.now);
+  }
+
+  isOverloaded(node: PeerId): boolean {
+    return this.liveness.isOverloaded(node, this.now);
+  }
+
+  /** Gives up nodes that are late, and nodes whose machine has vanished. */
   lose(): void {
+    for (const [node, known] of this.liveness.turned(this.now)) this.tellTurn(node, known);
+    for (const [node, { inc, lateFrom }] of this.liveness.overloaded(this.now)) {
+      const fields = { node, name: this.nameOf(node), inc, forMs: Math.round(this.now - lateFrom) };
+      this.ledger.now({ kind: 'event', name: 'node.overloaded', fields });
+    }
     this.giveUp(...this.vanished(), ...this.liveness.late(this.now));
   }
 
-  /** Links to nodes on which nothing was acknowledged for a while; the others are acknowledged. */
+  /** `links`: all links to nodes on which nothing was acknowledged for a while. */
   silent(links: readonly Silence[]): void {
-    const { vanishedMs } = this.host.policy;
+    const { vanishedMs } = this.policy;
     const isQuiet = ({ node, inc }: Silence): boolean => {
       const known = this.liveness.of(node, inc);
-      return known?.dead === false && this.now - known.heardAt >= vanishedMs / 4;
+      return known?.dead === false && this.now - lastHeard(known) >= vanishedMs / 4;
     };
     this.vanishing.learn(links.filter(isQuiet));
   }
@@ -219,15 +166,27 @@ export class Membership {
    */
   private vanished(): [PeerId, string][] {
     if (this.vanishing.all.length === 0) return [];
-    const present = nodesById(this.present);
+    const present = nodesById(this.facts.present);
     const witnesses = (node: PeerId) =>
-      neighbours(node, this.host.heldBy(node)).filter((id) => present.has(id));
+      neighbours(node, this.facts.heldBy(node)).filter((id) => present.has(id));
     for (const [to, message] of this.vanishing.ask(this.now, witnesses)) this.ledger.tell(to, message);
     const gone = this.vanishing.gone(this.now);
     const silent = this.vanishing.all;
-    if (gone.some((node) => this.host.indispensable(node, silent))) return [];
+    if (gone.some((node) => this.facts.isIndispensable(node, silent))) return [];
     for (const node of gone) this.ledger.now({ kind: 'abandon', node, inc: this.liveness.newest(node)!.inc });
     return gone.map((node) => [node, 'vanished']);
+  }
+
+  private tellTurn(node: PeerId, known: NodeLiveness): void {
+    const { inc, stopped } = known;
+    const fields = { node, name: this.nameOf(node), inc };
+    const silentMs = Math.round(this.now - lastTurn(known));
+    if (stopped) this.ledger.now({ kind: 'event', name: 'node.stopped', fields: { ...fields, silentMs } });
+    else this.ledger.now({ kind: 'event', name: 'node.turning', fields });
+  }
+
+  private nameOf(node: PeerId): string | undefined {
+    return this.map.nodes.find((entry) => entry.id === node)?.name;
   }
 
   /**
@@ -236,21 +195,21 @@ export class Membership {
    */
   private giveUp(...late: [node: PeerId, reason: string][]): void {
     for (const fields of late.flatMap(([node, reason]) => this.giveUpOne(node, reason)))
-      this.host.reconfigure('lost', fields);
+      this.placing.reconfigure('lost', fields);
   }
 
   private giveUpOne(node: PeerId, reason: string): Record<string, unknown>[] {
     const known = this.liveness.newest(node);
     if (!known || known.dead) return [];
-    const name = this.map.nodes.find((entry) => entry.id === node)?.name;
-    const silentMs = Math.round(this.now - known.heardAt);
+    const name = this.nameOf(node);
+    const silentMs = Math.round(this.now - lastTurn(known));
     const lost = { node, name, inc: known.inc, reason, silentMs };
-    if (reason !== 'refused' && this.host.indispensable(node, [])) {
+    if (reason !== 'refused' && this.facts.isIndispensable(node, [])) {
       if (!known.suspected) this.ledger.now({ kind: 'event', name: 'node.suspected', fields: lost });
       known.suspected = true;
       return [];
     }
-    this.host.changed();
+    this.facts.changed();
     this.liveness.mark(known, { dead: true });
     if (!this.wasToldLost(known, node)) this.ledger.now({ kind: 'event', name: 'node.lost', fields: lost });
     return [{ node, name, inc: known.inc }];
@@ -261,7 +220,7 @@ export class Membership {
    * nodes have its shards.
    */
   private wasToldLost({ inc, connected, heardAt, closedAt }: NodeLiveness, node: PeerId): boolean {
-    if (connected || closedAt !== heardAt || this.host.scaler.holders.has(node)) return false;
+    if (connected || closedAt !== heardAt || this.facts.holders.has(node)) return false;
     for (const { kind, fields } of this.ledger.state.events.values())
       if (kind === 'node.lost' && fields.node === node && fields.inc === inc) return true;
     return false;
@@ -273,14 +232,9 @@ export class Membership {
 
   /** Nodes that are given up and hold nothing are remembered up to a limit. */
   private forgetAbsent(): void {
-    const { holders, leaving } = this.host.scaler;
+    const { holders, leaving } = this.facts;
     const isAbsent = (id: PeerId): boolean =>
       this.liveness.newest(id)?.dead !== false && !holders.has(id) && !leaving.has(id);
-    for (const node of this.host.names.forgetAbsent(isAbsent)) this.forget(node);
-  }
-
-  forget(node: PeerId): void {
-    this.liveness.forget(node);
-    this.host.forgetReports(node);
+    for (const node of this.names.forgetAbsent(isAbsent)) this.facts.forget(node);
   }
 }

@@ -22,8 +22,8 @@ export class Names {
   }
 
   /**
-   * Who joins. `stale`: its identity is over, or belongs to another job. `left`: this process was told to
-   * leave before.
+   * Identity of a process that joins. `stale`: the one that it claims is over, or belongs to another job.
+   * `left`: this process was told to leave before.
    */
   identify(join: MessageOf<'join'>): Identity | 'stale' | 'left' {
     const known = this.names[join.name];
@@ -39,7 +39,7 @@ export class Names {
     return { ...identity };
   }
 
-  /** The process leaves. False: it has left before, or a newer one has its name. */
+  /** The process leaves. False: it has left before, or a newer process has its name. */
   leave(name: string, inc: number, restart = false): boolean {
     const known = this.names[name];
     if (known?.inc !== inc || known.left) return false;
@@ -48,7 +48,7 @@ export class Names {
     return true;
   }
 
-  /** What a process that has left is told, as often as it is heard of; undefined: it has not left. */
+  /** The goodbye that a process that has left is told as often as it is heard; undefined: it has not left. */
   goodbye(id: PeerId, inc: number): MessageOf<'leave'> | undefined {
     const known = Object.values(this.names).find((name) => name.id === id);
     if (!known?.left || known.inc !== inc) return undefined;

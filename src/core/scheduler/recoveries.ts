@@ -6,16 +6,11 @@
  */
 import type { JobEvent } from '../../protocol/events.js';
 import { shardKey } from '../../protocol/items.js';
-import { type Group, mirrorOf, type PeerId } from '../../protocol/map.js';
+import { type Group, mirrorOf } from '../../protocol/map.js';
 import type { RecoveryStats } from '../../protocol/status.js';
 import type { Ledger } from './ledger.js';
-
-export interface RecoveriesHost {
-  readonly ledger: Ledger;
-  isAlive(node: PeerId, inc: number): boolean;
-  isShardComplete(g: number, m: number, gen: number): boolean;
-  isSinkComplete(sid: number): boolean;
-}
+import type { Liveness } from './liveness.js';
+import type { Reports } from './reports.js';
 
 interface Shard {
   readonly g: number;
@@ -24,16 +19,22 @@ interface Shard {
   keysReady: boolean;
 }
 
-interface Recovery {
+interface NumberedRecovery {
   readonly number: number;
+  /** Milliseconds; also those of a recovery of an earlier scheduler are on the clock of this one. */
   readonly begunAt: number;
-  /** By `shardKey`. */
+  /**
+   * Shards that are still part of it, by `shardKey`: complete ones, too, until all are. Empty only while it
+   * is resumed.
+   */
   readonly shards: Map<number, Shard>;
+  /** True: an event has said that all its shards have their keys, so that they serve. */
   serves: boolean;
-  /** Of an earlier scheduler: how many shards there were. */
+  /** Number of its shards when an earlier scheduler began it; undefined: this process began it. */
   readonly count?: number;
 }
 
+/** A recovery of an earlier scheduler that has no end among the events. */
 interface Unended {
   number: number;
   /** Milliseconds since 1970. */
@@ -58,16 +59,21 @@ function unendedIn(events: Iterable<JobEvent>): Unended[] {
 }
 
 export class Recoveries {
-  private running: Recovery[] = [];
+  private running: NumberedRecovery[] = [];
   private now = 0;
   private wall = 0;
+  /** Recoveries to resume; empty once they are resumed. */
   private unended: Unended[];
 
-  constructor(private readonly host: RecoveriesHost) {
-    this.unended = unendedIn(host.ledger.state.events.values());
+  constructor(
+    private readonly ledger: Ledger,
+    private readonly liveness: Liveness,
+    private readonly reports: Reports,
+  ) {
+    this.unended = unendedIn(ledger.state.events.values());
   }
 
-  /** Of which shards are not complete. */
+  /** Number of recoveries of which a shard is not complete. */
   get underWay(): number {
     return this.running.length;
   }
@@ -80,13 +86,13 @@ export class Recoveries {
 
   /** All nodes have reported to a scheduler that resumes the job. */
   resume(reported: Iterable<RecoveryStats>): void {
-    const { unended, now, wall, host } = this;
+    const { unended, now, wall, ledger, reports } = this;
     this.unended = [];
     if (unended.length === 0) return;
     const open = new Map<number, Shard>();
-    for (const { id: g, data } of host.ledger.map.groups)
+    for (const { id: g, data } of ledger.map.groups)
       for (const [m, { gen, node, restore }] of data.entries()) {
-        const isOpen = node !== 0 && !restore && !host.isShardComplete(g, m, gen);
+        const isOpen = node !== 0 && !restore && !reports.isShardComplete(g, m, gen);
         const isLostAgain = this.running.some(({ shards }) => shards.has(shardKey(g, m)));
         if (isOpen && !isLostAgain) open.set(shardKey(g, m), { g, m, gen, keysReady: false });
       }
@@ -111,22 +117,22 @@ export class Recoveries {
       }
     }
     if (shards.size === 0) return;
-    const { epoch: number } = this.host.ledger.map;
+    const { epoch: number } = this.ledger.map;
     this.running.push({ number, begunAt: this.now, shards, serves: false });
-    this.host.ledger.afterwards({
+    this.ledger.afterwards({
       kind: 'event',
       name: 'recovery.begun',
       fields: { recovery: number, shards: shards.size },
     });
   }
 
-  /** The end of a move: its old owner lives, and the new one has everything beside it. */
+  /** The end of a move: its old owner lives, and the new one has a complete mirror beside it. */
   private isHandedOver(before: Group, after: Group, m: number): boolean {
     const owner = before.data[m]!;
     const mirror = mirrorOf(before, m);
     const { node } = after.data[m]!;
-    const isTarget = node !== owner.node && mirror?.node === node && this.host.isSinkComplete(mirror.sid);
-    return isTarget && this.host.isAlive(owner.node, owner.inc);
+    const isTarget = node !== owner.node && mirror?.node === node && this.reports.isSinkComplete(mirror.sid);
+    return isTarget && this.liveness.isAlive(owner.node, owner.inc);
   }
 
   /** A node has reported how far its recoveries are, and what is complete. */
@@ -142,17 +148,17 @@ export class Recoveries {
     this.look();
   }
 
-  /** It is beyond repair, or another owner recovers it. */
+  /** The shard is beyond repair, or another owner recovers it: no recovery waits for it any more. */
   forget(g: number, m: number): void {
     for (const { shards } of this.running) shards.delete(shardKey(g, m));
     this.running = this.running.filter(({ shards }) => shards.size > 0);
   }
 
   private look(): void {
-    const { running, host } = this;
+    const { running, ledger, reports } = this;
     for (const recovery of running) {
       const shards = [...recovery.shards.values()];
-      const isComplete = ({ g, m, gen }: Shard) => host.isShardComplete(g, m, gen);
+      const isComplete = ({ g, m, gen }: Shard) => reports.isShardComplete(g, m, gen);
       const fields = {
         recovery: recovery.number,
         shards: recovery.count ?? shards.length,
@@ -160,11 +166,11 @@ export class Recoveries {
       };
       if (!recovery.serves && shards.every((shard) => shard.keysReady || isComplete(shard))) {
         recovery.serves = true;
-        host.ledger.now({ kind: 'event', name: 'recovery.keysReady', fields });
+        ledger.now({ kind: 'event', name: 'recovery.keysReady', fields });
       }
       if (!shards.every(isComplete)) continue;
       this.running = this.running.filter((other) => other !== recovery);
-      host.ledger.now({ kind: 'event', name: 'recovery.complete', fields });
+      ledger.now({ kind: 'event', name: 'recovery.complete', fields });
     }
   }
 }

@@ -10,11 +10,11 @@ import { changedGroups, type GroupIndex } from '../placement/group-index.js';
 import { isHealthy } from '../placement/health.js';
 import {
   type Condition,
+  type ConditionInput,
   type Flaw,
   flawOf,
   formingReason,
   nodesOf,
-  type StatusInput,
   withMirrors,
   worse,
 } from './status.js';
@@ -27,14 +27,14 @@ export class RedundancyIndex {
   private readonly unhealthy = new Set<number>();
 
   /** `touched`: groups of which something was reported since the last call. */
-  update(input: StatusInput, index: GroupIndex, touched: Iterable<number>): void {
+  update(input: ConditionInput, index: GroupIndex, touched: Iterable<number>): void {
     const { map } = input.state;
     const { view } = input;
     const dirty = new Set(touched);
     for (const g of changedGroups(this.seen, map.groups)) dirty.add(g);
     // Whether they can improve depends on nodes that hold nothing of them; what is lost says how many rows.
     for (const g of index.restless) dirty.add(g);
-    const lost = new Map<number, StatusInput['lost'][number][]>();
+    const lost = new Map<number, ConditionInput['lost'][number][]>();
     for (const shard of input.lost) {
       const others = lost.get(shard.g);
       if (others) others.push(shard);
@@ -59,7 +59,7 @@ export class RedundancyIndex {
   }
 
   /** After `update`: what `conditionOf` says. */
-  condition(input: StatusInput): Condition {
+  condition(input: ConditionInput): Condition {
     const { map } = input.state;
     const rest = { map, ...nodesOf(input) };
     if (map.groups.length === 0) return { ...rest, state: 'forming', reasons: [formingReason(input)] };

@@ -1,15 +1,16 @@
 /**
- * Requests while the store is away for so long that `maxHeldEffects` wait for it. Nothing may be told before
- * it is durable, and what is held must not grow for ever. So requests of clients change nothing then. Nodes
- * are heard all the same: what they say is not stored.
+ * Refuses requests while the store is away for so long that `maxHeldEffects` wait for it. No decision may be
+ * told before it is durable, and the effects that are held must not grow for ever. So requests of clients
+ * change nothing then. Nodes are heard all the same: their reports are not stored.
  */
+import { limitText } from '../../protocol/limits.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import type { KindOf } from '../../protocol/senders.js';
 import type { Ledger, SchedulerInput } from './ledger.js';
 
 const REFUSAL = {
   code: 'LIMIT',
-  message: 'the store is away, and as many decisions as it can have wait for it: ask again later',
+  message: limitText('the store is away, and too much waits for it: ask again later', 'maxHeldEffects'),
 } as const;
 
 type FromClient = KindOf<'client>scheduler'>;
@@ -21,8 +22,8 @@ const changeReply = ({ id }: MessageOf<'scale' | 'drain' | 'rebalance'>): Messag
 };
 
 /**
- * What becomes of each message of a client. `heard`: it causes no effect that waits for the store.
- * `unanswered`: no answer refuses it, and whoever asks repeats it.
+ * The fate of each message of a client. `heard`: it causes no effect that waits for the store. `unanswered`:
+ * no answer refuses it, and the client repeats it.
  */
 const WHILE_AWAY: { readonly [K in FromClient]: Fate<MessageOf<K>> } = {
   status: 'heard',
@@ -62,7 +63,7 @@ export function refuse(input: SchedulerInput, ledger: Ledger): boolean {
   if (input.kind === 'attach' || input.kind === 'join') return true;
   if (input.kind !== 'message' || input.role !== 'client') return false;
   const { from, message } = input;
-  // Undefined: a client may not send it.
+  // Undefined: a client may not send this kind.
   const fate = WHILE_AWAY[message.t as FromClient] as Fate<Message> | undefined;
   if (fate === 'heard') return false;
   if (typeof fate === 'function') ledger.tell(from, fate(message));

@@ -1,24 +1,22 @@
 /**
- * The replicas that have reported of late, for the status of the job and for who looks for one. They are in
- * no map and nothing depends on them, so a restart of the scheduler forgets them until they report again.
+ * The replicas that have reported of late, for the status of the job and for readers that look for one. They
+ * are in no map and no decision depends on them, so a restart of the scheduler forgets them until they report
+ * again.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { ReplicaStatus } from '../../protocol/status.js';
 import type { Ledger } from './ledger.js';
 
-/** Who has not reported for so long is not listed. */
+/** Milliseconds after which a replica that has not reported is not listed. */
 const SILENT_MS = 5000;
 const MAX_REPLICAS = 1024;
 
 export class Replicas {
+  /** The newest report of each, ordered by its time, oldest first. */
   private readonly known = new Map<PeerId, { at: number; status: ReplicaStatus }>();
 
-  /** `isOpen`: the session of a replica; it ends when it says goodbye. */
-  constructor(
-    private readonly ledger: Ledger,
-    private readonly isOpen: (id: PeerId) => boolean,
-  ) {}
+  constructor(private readonly ledger: Ledger) {}
 
   /**
    * The answer has the epoch of the newest durable map, which is the newest that any process can have: a map
@@ -34,7 +32,6 @@ export class Replicas {
     this.ledger.now({ kind: 'send', to: from, message: { t: 'replicaHeard', n, epoch }, parts: [] });
   }
 
-  /** The map is ordered by the time of the last report, oldest first. */
   private forgetSilent(now: number): void {
     for (const [id, { at }] of this.known) {
       if (now - at <= SILENT_MS) return;
@@ -45,6 +42,7 @@ export class Replicas {
   status(now: number): ReplicaStatus[] {
     this.forgetSilent(now);
     const all = [...this.known.values()].map(({ status }) => status);
-    return all.filter(({ id }) => this.isOpen(id));
+    // The session of a replica ends when it says goodbye.
+    return all.filter(({ id }) => this.ledger.isLeased(id));
   }
 }

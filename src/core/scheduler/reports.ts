@@ -1,7 +1,7 @@
 /**
- * What nodes have reported. All of it is soft state: after a restart of the scheduler it comes back with
- * heartbeats (rule 29). A report counts only for what the newest map gives to the reporting process, and it
- * is forgotten when the map no longer names what it is about.
+ * Reports of nodes. All of it is soft state: after a restart of the scheduler it comes back with heartbeats
+ * (rule 29). A report counts only for shards and sinks that the newest map gives to the reporting process,
+ * and it is forgotten when the map no longer names them.
  *
  * Sinks and ownerships that were complete once stay so: their numbers are never used again.
  */
@@ -9,6 +9,7 @@ import type { Group, PeerId, SinkEntry } from '../../protocol/map.js';
 import { isInUse, seatOf } from '../../protocol/map.js';
 import type { Heartbeat, MessageOf, RecoveryStats } from '../../protocol/messages.js';
 import { changedGroups } from '../placement/group-index.js';
+import type { Ledger } from './ledger.js';
 import { Loads } from './loads.js';
 
 /** A data shard that its owner has reported as beyond repair. */
@@ -20,30 +21,33 @@ export interface LostShard {
   blocks: number;
 }
 
-type NodeReport = Required<Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>>;
+type ReportedNode = Required<Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>>;
 
 export class Reports {
-  /** The newest of each node. */
-  readonly nodes = new Map<PeerId, NodeReport>();
+  /** The newest report of each node. */
+  readonly nodes = new Map<PeerId, ReportedNode>();
   readonly loads = new Loads();
+  /** Sids of the map whose sinks are complete. */
   private readonly completeSinks = new Set<number>();
-  /** By group and member: the generation that is complete, and rows. */
+  /** By group and member: the newest generation that is complete. */
   private readonly completeShards: number[][] = [];
+  /** By group and member: rows, by the last report of an owner. */
   private readonly shardRows: number[][] = [];
-  /** By group and member. All of a group are of one version. */
+  /** By group and member. All losses of a group are of one version of it. */
   private readonly lostShards = new Map<number, Map<number, LostShard>>();
-  /** Of the map that was looked at last. */
+  /** Groups of the map that `follow` looked at last, as a list and one by one. */
   private groups: readonly Group[] = [];
   private readonly seen: Group[] = [];
+  /** All sinks of these groups by their sids, with the group of each. */
   private readonly sinks = new Map<number, SinkEntry & { g: number }>();
   /** Groups of which something became complete, or was lost, since they were last taken. */
   private touched = new Set<number>();
 
-  constructor(private readonly newest: () => readonly Group[]) {}
+  constructor(private readonly ledger: Pick<Ledger, 'map'>) {}
 
   /** Forgets what the newest map does not name. */
   private follow(): void {
-    const groups = this.newest();
+    const { groups } = this.ledger.map;
     if (groups === this.groups) return;
     this.groups = groups;
     const before = this.seen.slice();
@@ -96,7 +100,7 @@ export class Reports {
     return false;
   }
 
-  /** Under way on living and on lost nodes, by the newest report of each. */
+  /** Recoveries under way on living and on lost nodes, by the newest report of each. */
   *recoveries(): Iterable<RecoveryStats> {
     for (const { recoveries } of this.nodes.values()) yield* recoveries;
   }
@@ -126,18 +130,20 @@ export class Reports {
     return true;
   }
 
+  /** Groups of which something was reported since the last call. */
   takeTouched(): ReadonlySet<number> {
     const { touched } = this;
     this.touched = new Set();
     return touched;
   }
 
+  /** All shards that are beyond repair, by the newest map. */
   get lost(): LostShard[] {
     if (this.lostShards.size > 0) this.follow();
     return [...this.lostShards.values()].flatMap((shards) => [...shards.values()]);
   }
 
-  /** Something of the group is beyond repair. */
+  /** True: a shard of the group is beyond repair in this version of it. */
   isLost({ id, version }: Group): boolean {
     if (this.lostShards.size === 0) return false;
     this.follow();

@@ -1,24 +1,29 @@
 /**
- * The scheduler: knows who is alive, decides who holds what, and is the only one that makes maps. What it
- * decides goes through the ledger, which makes it durable first (rule 2).
+ * The scheduler: knows who is alive, decides who holds what, and is the only one that makes maps. Its
+ * decisions go through the ledger, which makes them durable first (rule 2).
  *
  * Liveness and what is complete are soft state: after a restart they come back with heartbeats (rule 29).
+ *
+ * Its parts are made from the ground up: each knows only parts that were made before it. Facts lie low
+ * (facts.ts), so that a part writes what a later one reads, and none has to call a later one.
  */
-import type { ClusterMap, Group, PeerId } from '../../protocol/map.js';
+import { KintsugiError } from '../../common/errors.js';
+import type { ClusterMap, PeerId } from '../../protocol/map.js';
 import type { Heartbeat, JobStatus, JobSummary, Message, MessageOf } from '../../protocol/messages.js';
-import { checkSender } from '../../protocol/senders.js';
+import { checkMessage, type MessageTo } from '../../protocol/senders.js';
 import type { PlanStatus } from '../../protocol/status.js';
-import { formGroups } from '../placement/form.js';
-import { GroupIndex } from '../placement/group-index.js';
-import { type ClusterView, isIndispensable } from '../placement/health.js';
-import { repair } from '../placement/repair.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { Announcer } from './announcer.js';
+import { Avoided } from './avoided.js';
 import type { EventLog } from './events.js';
+import { ClusterFacts } from './facts.js';
 import { LateMaps } from './late-maps.js';
 import { Ledger, QUIET, type SchedulerEffect, type SchedulerInput } from './ledger.js';
+import { Liveness } from './liveness.js';
 import { Membership } from './membership.js';
 import { Names } from './names.js';
+import { Overview } from './overview.js';
+import { Placing } from './placing.js';
 import { Recoveries } from './recoveries.js';
 import { refuse } from './refusing.js';
 import { Replacing } from './replacing.js';
@@ -27,6 +32,7 @@ import { Reports } from './reports.js';
 import { Samples } from './samples/samples.js';
 import { Restorer } from './saving/restorer.js';
 import { Saver } from './saving/saver.js';
+import { Changes } from './scaling/changes.js';
 import { Scaler } from './scaling/scaler.js';
 import { Sessions } from './sessions.js';
 import { Standing } from './standing.js';
@@ -42,120 +48,84 @@ export type { SchedulerEffect, SchedulerInput } from './ledger.js';
 export { restoredJob } from './saving/restored.js';
 export { type DurableState, newJob } from './state.js';
 
+/** Messages after which placement and redundancy are looked at again. Others say so themselves if need be. */
+const STIRRING: ReadonlySet<Message['t']> = new Set([
+  ...(['unrecoverable', 'stalled', 'shardRefused', 'replaceSink'] as const),
+  ...(['scale', 'drain', 'rebalance', 'createTables', 'detach', 'sessions', 'status'] as const),
+]);
+
 export class Scheduler {
   private readonly ledger: Ledger;
-  private readonly sessions: Sessions;
-  readonly samples: Samples;
-  private readonly membership: Membership;
+  private readonly liveness: Liveness;
   readonly reports: Reports;
-  private readonly lateMaps: LateMaps;
-  private readonly replacing: Replacing;
+  private readonly avoided: Avoided;
+  private readonly facts: ClusterFacts;
+  private readonly recoveries: Recoveries;
+  private readonly placing: Placing;
+  private readonly standing: Standing;
   private readonly scaler: Scaler;
+  private readonly membership: Membership;
+  private readonly replacing: Replacing;
+  readonly samples: Samples;
+  readonly workers: Workers;
+  private readonly sessions: Sessions;
   private readonly saver: Saver;
   private readonly restorer: Restorer;
   private readonly replicas: Replicas;
-  private readonly announcer: Announcer;
+  private readonly lateMaps: LateMaps;
+  private readonly tables: TableBook;
   private readonly told: ToldEvents;
-  private readonly recoveries: Recoveries;
+  private readonly announcer: Announcer;
   private readonly waking: Waking;
-  readonly workers = new Workers((id) => this.sessions.isOpen(id));
-  private readonly groups = new GroupIndex();
-  private readonly tables = new TableBook();
-  private readonly standing: Standing;
+  private readonly overview: Overview;
+  /** Milliseconds of the newest tick; 0 before the first one. */
   private now = 0;
-  /** Something that placement depends on changed since repair had nothing to do. */
-  private unsettled = true;
-  private unannounced = true;
-  /** Why the store cannot be reached. */
+  /** Version of the facts up to which changes are announced; -1: of none. */
+  private announcedAt = -1;
+  /** Why the store cannot be reached; undefined: it can be. */
   private storeProblem: string | undefined;
 
   constructor(
     state: DurableState,
     private readonly policy: SchedulerPolicy,
     restarted: boolean,
-    /** What the store holds is of an older layout, or nothing: the first decision writes the whole state. */
+    /** True: the store holds nothing, or an older layout, so the first decision writes the whole state. */
     unwritten = !restarted,
   ) {
     this.ledger = new Ledger(state, unwritten);
-    const names = new Names(this.ledger, policy);
-    this.reports = new Reports(() => this.ledger.map.groups);
-    this.lateMaps = new LateMaps(this.ledger, policy);
-    this.samples = new Samples(this.ledger, policy);
-    this.replicas = new Replicas(this.ledger, (id) => this.sessions.isOpen(id));
-    this.announcer = new Announcer(this.ledger);
-    this.told = new ToldEvents(this.ledger);
-    const isAlive = (id: PeerId, inc: number) => this.membership.isAlive(id, inc);
-    this.recoveries = new Recoveries({
-      ledger: this.ledger,
-      isAlive,
-      isShardComplete: (g, m, gen) => this.reports.isShardComplete(g, m, gen),
-      isSinkComplete: (sid) => this.reports.isSinkComplete(sid),
-    });
-    const { ledger, reports, recoveries } = this;
-    ledger.onGroups = (before, after) => recoveries.decided(before, after);
-    this.waking = new Waking({ ledger, policy, isAlive, reports, recoveries }, restarted);
-    this.sessions = new Sessions(this.ledger, policy, (client) => {
-      this.samples.ended(client);
-      this.workers.ended(client);
-    });
-    this.saver = new Saver({
-      ledger: this.ledger,
-      policy,
-      samples: this.samples,
-      sessions: this.sessions,
-      isLost: (group) => this.reports.isLost(group),
-    });
-    this.restorer = new Restorer({
-      ledger: this.ledger,
-      policy,
-      sessions: this.sessions,
-      lost: () => this.reports.lost.filter(({ g, v }) => this.map.groups[g]?.version === v),
-      isComplete: (g, m, gen) => this.reports.isShardComplete(g, m, gen),
-      unsettle: () => this.changed(),
-    });
-    this.standing = new Standing({
-      ...{ ledger, reports, replicas: this.replicas, saver: this.saver, restorer: this.restorer },
-      scaler: () => this.scaler,
-      view: () => this.view(),
-      index: () => this.index,
-    });
-    this.scaler = new Scaler({
-      ledger: this.ledger,
-      policy,
-      names,
-      loads: this.reports.loads,
-      view: () => this.view(),
-      recoveries: () => this.reports.recoveries(),
-      index: () => this.index,
-      settled: () => this.standing.settled,
-      isLost: (group) => this.reports.isLost(group),
-      unsettle: () => this.changed(),
-      forget: (node) => this.membership.forget(node),
-    });
-    this.replacing = new Replacing({
-      ledger: this.ledger,
-      policy,
-      viewOfHeard: () => this.without(this.membership.silentOnes),
-      isLost: (group) => this.reports.isLost(group),
-      reconfigure: (reason) => this.reconfigure(reason),
-    });
-    this.membership = new Membership(
-      {
-        ledger: this.ledger,
-        policy,
-        names,
-        sessions: this.sessions,
-        samples: this.samples,
-        scaler: this.scaler,
-        changed: () => this.changed(),
-        form: () => this.form(),
-        reconfigure: (reason, fields) => this.reconfigure(reason, fields),
-        heldBy: (node) => this.heldBy(node),
-        indispensable: (node, besides) => this.indispensable(node, besides),
-        forgetReports: (node) => this.reports.forget(node),
-      },
-      restarted,
-    );
+    const { ledger } = this;
+    // Facts, and what reads and writes them.
+    this.liveness = new Liveness(policy);
+    this.reports = new Reports(ledger);
+    this.avoided = new Avoided(policy);
+    const { liveness, reports, avoided } = this;
+    const changes = new Changes(ledger);
+    this.facts = new ClusterFacts(ledger, liveness, reports, avoided, changes);
+    this.recoveries = new Recoveries(ledger, liveness, reports);
+    this.waking = new Waking(ledger, policy, liveness, reports, this.recoveries, restarted);
+    // Decisions about placement.
+    this.placing = new Placing(ledger, this.facts, this.recoveries);
+    this.standing = new Standing(ledger, this.facts, reports);
+    const { facts, placing, standing } = this;
+    const names = new Names(ledger, policy);
+    this.scaler = new Scaler(ledger, policy, names, liveness, reports, changes, facts, placing, standing);
+    const { scaler } = this;
+    this.membership = new Membership(ledger, policy, names, liveness, facts, placing, scaler, restarted);
+    this.replacing = new Replacing(ledger, avoided, reports, facts, placing, this.membership);
+    // Clients, what they train, and checkpoints.
+    this.samples = new Samples(ledger, policy);
+    this.workers = new Workers(ledger);
+    this.sessions = new Sessions(ledger, policy, this.samples, this.workers);
+    this.saver = new Saver(ledger, policy, this.samples, this.sessions, reports);
+    this.restorer = new Restorer(ledger, policy, this.sessions, reports, facts, placing);
+    this.tables = new TableBook(ledger, policy);
+    this.replicas = new Replicas(ledger);
+    // News for peers and people.
+    this.lateMaps = new LateMaps(ledger, policy);
+    this.told = new ToldEvents(ledger);
+    this.announcer = new Announcer(ledger);
+    const { replicas, saver, restorer, membership } = this;
+    this.overview = new Overview(ledger, facts, reports, replicas, saver, restorer, scaler, membership);
   }
 
   /** The newest map, durable or not: for tests and status only. */
@@ -163,17 +133,17 @@ export class Scheduler {
     return this.ledger.map;
   }
 
-  /** The newest, durable or not, likewise. */
+  /** Changes of the set of nodes, running and ended, durable or not: for tests and status only. */
   get changes(): readonly Change[] {
     return this.scaler.list;
   }
 
-  /** Work for every node and group: for people. */
+  /** Status for people. It costs work for every node and group. */
   status(): JobStatus {
     const { storeProblem } = this;
-    if (storeProblem === undefined) return this.standing.status(this.now, []);
+    if (storeProblem === undefined) return this.overview.status(this.now, []);
     const full = this.isFull ? '; so many that requests are refused' : '';
-    return this.standing.status(this.now, [`decisions wait for the store: ${storeProblem}${full}`]);
+    return this.overview.status(this.now, [`decisions wait for the store: ${storeProblem}${full}`]);
   }
 
   /** Undefined: the job has never had a save plan. */
@@ -181,7 +151,7 @@ export class Scheduler {
     return this.saver.status();
   }
 
-  /** Costs nothing while nothing happens: for those who ask often. */
+  /** The summary costs nothing while nothing happens, so it may be asked for often. */
   summary(): JobSummary {
     return this.standing.summary();
   }
@@ -191,31 +161,27 @@ export class Scheduler {
     return this.recoveries.underWay;
   }
 
-  /** Of the job. Nobody is told of those that are not durable. */
+  /** Events of the job. Nobody is told of those that are not durable. */
   get events(): Pick<EventLog, 'durable' | 'since'> {
     return this.ledger.events;
   }
 
-  private get state(): DurableState {
-    return this.ledger.state;
-  }
-
   step(input: SchedulerInput): SchedulerEffect[] {
     if (this.isFull && refuse(input, this.ledger)) return this.ledger.commit();
-    if (!QUIET.has(input.kind)) this.changed();
+    if (!QUIET.has(input.kind)) this.facts.changed();
     switch (input.kind) {
       case 'join':
         this.membership.join(input.link, input.message);
         break;
       case 'attach':
-        this.membership.attach(input.link, input.message);
+        this.sessions.attach(input.link, input.message, this.now);
         break;
       case 'message':
-        checkSender(input.role, 'scheduler', input.message.t);
+        checkMessage(input.role, 'scheduler', input.message);
         this.onMessage(input.from, input.message);
         break;
       case 'closed':
-        if (this.sessions.closed(input.peer, input.link, this.now)) this.samples.closed(input.peer);
+        this.sessions.closed(input.peer, input.link, this.now);
         this.membership.closed(input.peer, input.inc);
         break;
       case 'refused':
@@ -248,34 +214,16 @@ export class Scheduler {
         this.onTick(input.now, input.wall ?? input.now);
         break;
     }
-    if (this.unannounced) {
+    if (this.announcedAt !== this.facts.version) {
       this.scaler.advance();
       this.announceRedundancy();
     }
     return this.ledger.commit();
   }
 
-  /** More than the store can be told soon waits for it. */
+  /** More decisions than the store can be told soon wait for it. */
   private get isFull(): boolean {
     return this.ledger.heldEffects >= this.policy.maxHeldEffects;
-  }
-
-  private changed(): void {
-    this.unsettled = this.unannounced = true;
-    this.standing.changed();
-  }
-
-  private heldBy(node: PeerId): Group[] {
-    return this.index.groupsOf(node).map((g) => this.map.groups[g]!);
-  }
-
-  private indispensable(node: PeerId, besides: readonly PeerId[]): boolean {
-    const isLost = (group: Group): boolean => this.reports.isLost(group);
-    return isIndispensable(node, this.heldBy(node), this.map.pools, this.without(besides), isLost);
-  }
-
-  private get index(): GroupIndex {
-    return this.groups.follow(this.map.groups, this.map.pools);
   }
 
   private onTick(now: number, wall: number): void {
@@ -294,68 +242,106 @@ export class Scheduler {
       this.membership.tick(now, slept);
     }
     this.samples.tick(now, slept);
-    if (this.replacing.tick(now)) this.changed();
+    if (this.avoided.tick(now)) this.facts.changed();
     this.membership.lose();
     this.scaler.tick(now, slept);
-    this.saver.tick(now, slept);
+    this.saver.tick(now, slept, wall);
     this.restorer.tick(now);
     this.lateMaps.tick(now);
   }
 
-  private onMessage(from: PeerId, message: Message): void {
-    if (message.t === 'heartbeat') return this.onHeartbeat(from, message);
-    if (message.t === 'moveProgress') return this.scaler.onProgress(from, message);
-    if (message.t === 'mapRequest') return this.lateMaps.heard(from, message.epoch, this.now);
-    if (message.t === 'replicaReport') return this.replicas.onReport(from, message, this.now);
-    if (message.t === 'tellEvent') return this.told.note(from, message);
-    if (message.t === 'reached') return this.membership.reached(from, message);
-    if (message.t === 'workerReport') return this.workers.onReport(from, message.report, this.now);
-    if (this.sessions.isOpen(from) && this.samples.receive(from, message)) return;
-    if (this.saver.receive(from, message) || this.restorer.receive(from, message)) return;
-    this.changed();
+  private onMessage(from: PeerId, message: MessageTo<'scheduler'>): void {
+    if (STIRRING.has(message.t)) this.facts.changed();
     switch (message.t) {
+      // From nodes.
+      case 'heartbeat':
+        return this.onHeartbeat(from, message);
+      case 'moveProgress':
+        return this.scaler.onProgress(from, message);
+      case 'pulse':
+        return this.membership.pulsed(message);
+      case 'reached':
+        return this.membership.reached(from, message);
       case 'unrecoverable':
         return this.onUnrecoverable(from, message);
       case 'stalled':
         return this.replacing.onStalled(from, message);
       case 'shardRefused':
         return this.replacing.onShardRefused(from, message);
-      case 'replaceSink': {
-        const done = this.replacing.replaceSink(message.g, message.sid, 'scrub');
-        return this.ledger.answer(from, { t: 'sinkReplaced', id: message.id, done });
-      }
+      case 'sessions':
+        return this.ledger.answer(from, this.sessions.answer());
+      case 'shardSaved':
+      case 'saveProgress':
+      case 'saveFailed':
+        return this.saver.heard(from, message);
+      case 'shardLoaded':
+        return this.restorer.onLoaded(from, message);
+      case 'loadFailed':
+        return this.restorer.onFailed(from, message);
+      // From clients, replicas among them; `drain` also from nodes.
+      case 'mapRequest':
+        return this.lateMaps.heard(from, message.epoch, this.now);
+      case 'replicaReport':
+        return this.replicas.onReport(from, message, this.now);
+      case 'workerReport':
+        return this.workers.onReport(from, message.report, this.now);
+      case 'tellEvent':
+        return this.told.note(from, message);
+      case 'openDataset':
+      case 'extendDataset':
+      case 'acquire':
+      case 'rangeProgress':
+      case 'release':
+      case 'advance':
+      case 'datasetStatus':
+        return this.ledger.isLeased(from) ? this.samples.receive(from, message) : undefined;
+      case 'setPlan':
+        return this.saver.setPlan(from, message);
+      case 'saveNow':
+        return this.saver.saveNow(from, message);
+      case 'held':
+        return this.saver.onHeld(from, message);
+      case 'createTables':
+        return this.tables.create(from, message);
       case 'scale':
       case 'drain':
       case 'rebalance':
         return this.scaler.onMessage(from, message);
-      case 'createTables':
-        return this.tables.create(this.ledger, from, message, this.policy.maxTables);
+      case 'replaceSink': {
+        const done = this.replacing.replaceSink(message.g, message.sid, 'scrub');
+        return this.ledger.answer(from, { t: 'sinkReplaced', id: message.id, done });
+      }
       case 'detach':
-        this.samples.closed(from); // Now: when the connection closes it has no session any more.
-        return this.sessions.end(from);
-      case 'sessions':
-        return this.ledger.answer(from, this.sessions.answer());
+        return this.sessions.detach(from);
       case 'status':
         return this.ledger.tell(from, { t: 'statusReply', id: message.id, status: this.status() });
+      // The runtime answers these itself, or makes inputs of their own of them.
+      case 'join':
+      case 'attach':
+      case 'observe':
+      case 'events':
+      case 'restoreLost':
+        throw notTaken(message);
       default:
-        return;
+        throw notTaken(message satisfies never);
     }
   }
 
   private onHeartbeat(from: PeerId, heartbeat: Heartbeat): void {
-    if (!this.membership.isKnown(from)) this.scaler.stranger(from, heartbeat.inc);
-    const known = this.membership.of(from, heartbeat.inc);
+    const { facts, liveness, placing } = this;
+    if (!liveness.newest(from)) this.scaler.stranger(from, heartbeat.inc);
+    const known = liveness.of(from, heartbeat.inc);
     if (!known) return;
     known.heardAt = this.now;
     const revived = known.dead;
     const news = this.reports.learn(from, heartbeat, this.now);
     this.recoveries.heard(heartbeat.recoveries ?? []);
     const absent = known.dead || !known.connected;
-    if (news || absent) this.changed();
-    if (absent) this.membership.isBack(known);
+    if (news || absent) facts.changed();
+    if (absent) liveness.mark(known, { connected: true, dead: false });
     known.suspected = false;
     this.lateMaps.heard(from, heartbeat.epoch, this.now);
-    if (this.unsettled) this.reconfigure(revived ? 'revived' : 'progress');
+    if (!placing.isSettled) placing.reconfigure(revived ? 'revived' : 'progress');
     if (revived) this.membership.revived(from);
   }
 
@@ -367,50 +353,13 @@ export class Scheduler {
     this.ledger.answer(from, { t: 'confirmedLost', g, m, gen, v });
   }
 
-  // ---- placement
-
-  private view(): ClusterView {
-    return {
-      nodes: this.membership.present,
-      alive: (id, inc) => this.membership.isAlive(id, inc),
-      sinkComplete: (sid) => this.reports.isSinkComplete(sid),
-      shardComplete: (group, member, gen) => this.reports.isShardComplete(group, member, gen),
-      avoid: this.replacing.avoided,
-      full: this.replacing.full,
-      leaving: this.scaler.leaving,
-    };
-  }
-
-  /** As if these nodes were gone. */
-  private without(gone: readonly PeerId[]): ClusterView {
-    const view = this.view();
-    return { ...view, nodes: view.nodes.filter(({ id }) => !gone.includes(id)) };
-  }
-
-  /** Forms the groups once enough nodes have joined. */
-  private form(): void {
-    const { map, nodesWanted } = this.state;
-    if (map.groups.length > 0) return;
-    const ready = this.view().nodes.filter((node) => !node.standby);
-    if (ready.length < nodesWanted) return;
-    const first = ready.slice(0, nodesWanted);
-    const restored = (g: number, m: number) => this.restorer.toLoad(g, m);
-    const groups = formGroups(map.pools, first, map.epoch + 1, this.ledger.nextSid, restored);
-    this.ledger.setMap({ groups }, 'formed');
-  }
-
-  private reconfigure(reason: string, fields: Record<string, unknown> = {}): void {
-    const { map } = this.state;
-    if (map.groups.length === 0) return;
-    const { nextSid } = this.ledger;
-    const groups = repair(map.groups, map.pools, this.view(), map.epoch + 1, nextSid, this.groups);
-    this.unsettled = groups !== undefined;
-    if (groups) this.ledger.setMap({ groups }, reason, fields);
-    else if (reason === 'lost') this.ledger.setMap({}, reason, fields);
-  }
-
   private announceRedundancy(): void {
-    this.unannounced = this.waking.isAsleep;
-    if (!this.unannounced) this.announcer.announce(this.standing.condition);
+    if (this.waking.isAsleep) return;
+    this.announcedAt = this.facts.version;
+    this.announcer.announce(this.standing.condition);
   }
+}
+
+function notTaken({ t }: Message): KintsugiError {
+  return new KintsugiError('BAD_FRAME', `a scheduler does not take messages of kind "${t}"`);
 }

@@ -1,55 +1,42 @@
 /**
- * How the job stands: its redundancy and its status, put together from the parts of the scheduler when
- * somebody asks. What is computed of the redundancy is kept until something changes.
+ * How redundant the job is, kept up to date with the facts: what is computed of it is kept until something
+ * changes.
  */
-import type { JobStatus, JobSummary } from '../../protocol/messages.js';
-import type { GroupIndex } from '../placement/group-index.js';
-import type { ClusterView } from '../placement/health.js';
+import type { JobSummary } from '../../protocol/messages.js';
+import type { ClusterFacts } from './facts.js';
 import type { Ledger } from './ledger.js';
 import { RedundancyIndex } from './redundancy.js';
-import type { Replicas } from './replicas.js';
 import type { Reports } from './reports.js';
-import type { Restorer } from './saving/restorer.js';
-import type { Saver } from './saving/saver.js';
-import type { Scaler } from './scaling/scaler.js';
-import { type Condition, conditionOf, type StatusInput, statusOf, summaryOf } from './status.js';
-
-/** What the scheduler lends. */
-export interface StandingParts {
-  ledger: Ledger;
-  reports: Reports;
-  replicas: Replicas;
-  saver: Saver;
-  restorer: Restorer;
-  scaler(): Scaler;
-  view(): ClusterView;
-  index(): GroupIndex;
-}
+import { type Condition, type ConditionInput, summaryOf } from './status.js';
 
 export class Standing {
   private readonly redundancy = new RedundancyIndex();
-  /** Undefined when something changed since. */
-  private computed: Condition | undefined;
+  /** The newest condition, and the version of the facts that it was computed from. */
+  private computed: { condition: Condition; version: number } | undefined;
 
-  constructor(private readonly parts: StandingParts) {}
+  constructor(
+    private readonly ledger: Ledger,
+    private readonly facts: ClusterFacts,
+    private readonly reports: Reports,
+  ) {}
 
-  changed(): void {
-    this.computed = undefined;
-  }
-
-  /** No group lacks anything that it may still get. */
+  /** No member of any group lacks anything by the latest reports, but for groups that are beyond repair. */
   get settled(): boolean {
-    const { ledger, reports } = this.parts;
+    const { ledger, reports } = this;
     this.update(this.input());
     return this.redundancy.isSettled((g) => reports.isLost(ledger.map.groups[g]!));
   }
 
   get condition(): Condition {
-    if (this.computed?.map === this.parts.ledger.map) return this.computed;
+    const { computed } = this;
+    const { version } = this.facts;
+    if (computed?.version === version && computed.condition.map === this.ledger.map)
+      return computed.condition;
     const input = this.input();
     this.update(input);
-    this.computed = this.redundancy.condition(input);
-    return this.computed;
+    const condition = this.redundancy.condition(input);
+    this.computed = { condition, version };
+    return condition;
   }
 
   /** Costs nothing while nothing happens. */
@@ -57,35 +44,13 @@ export class Standing {
     return summaryOf(this.condition);
   }
 
-  /** Work for every node and group: for people. `warnings`: of the scheduler itself. */
-  status(now: number, warnings: readonly string[]): JobStatus {
-    const input = this.input();
-    const [saving, restoring] = [this.parts.saver.status(), this.parts.restorer.status()];
-    const replicas = this.parts.replicas.status(now);
-    const status = {
-      ...statusOf(input, conditionOf(input)),
-      ...(saving && { saving }),
-      ...(restoring && { restoring }),
-      ...(replicas.length > 0 && { replicas }),
-    };
-    return { ...status, warnings: [...status.warnings, ...warnings] };
+  private update(input: ConditionInput): void {
+    this.redundancy.update(input, this.facts.index, this.reports.takeTouched());
   }
 
-  private update(input: StatusInput): void {
-    const { index, reports } = this.parts;
-    this.redundancy.update(input, index(), reports.takeTouched());
-  }
-
-  private input(): StatusInput {
-    const { ledger, reports, saver, scaler, view } = this.parts;
-    return {
-      state: ledger.state,
-      view: view(),
-      lost: reports.lost,
-      reports: reports.nodes,
-      rows: (g, m) => reports.rows(g, m),
-      saved: (g, m) => saver.newestWith(g, m),
-      scaling: () => scaler().status(),
-    };
+  private input(): ConditionInput {
+    const { ledger, facts, reports } = this;
+    const { lost } = reports;
+    return { state: ledger.state, view: facts.view(), lost, rows: (g, m) => reports.rows(g, m) };
   }
 }

@@ -12,6 +12,8 @@ import {
 } from '../../protocol/map.js';
 import type { ChangeStatus } from '../../protocol/messages.js';
 import type { SavedPart, SavePlan } from '../../protocol/saving.js';
+import type { PlanStatus } from '../../protocol/status.js';
+import type { RunTelemetry } from '../../protocol/telemetry.js';
 import type { DatasetState } from './samples/state.js';
 
 /**
@@ -26,9 +28,11 @@ export interface DurableState {
   map: ClusterMap;
   /** Nodes that must have joined before groups are formed. */
   nodesWanted: number;
+  /** The next id of a node or a session. Ids are never given twice. */
   nextPeer: PeerId;
-  /** Ids below it are those of the job whose checkpoint this one began with. Undefined: of no other. */
+  /** Ids below it belong to the job whose checkpoint this job began with. Undefined: it began with none. */
   firstPeer?: PeerId;
+  /** The next id of a sink. Ids are never given twice. */
   nextSid: number;
   /**
    * Node names with their ids and newest incarnations, also of absent nodes (see names.ts). `left`: that
@@ -44,15 +48,17 @@ export interface DurableState {
   saving?: { nextAttempt: number; plans: Map<string, StoredPlan> };
   /** The job was made from this checkpoint, or lost shards of it are, and some of it is not loaded yet. */
   restore?: Restore;
+  /** Sums of the workers that are gone, by run (see workers.ts). Entries are replaced, never changed. */
+  runs: Map<string, RunTelemetry>;
   /** The newest events, by their place in the ring (see events.ts). */
   events: Map<number, JobEvent>;
 }
 
-/** What is still to be loaded from a checkpoint. */
+/** The shards that are still to be loaded from a checkpoint. */
 export interface Restore {
   url: string;
   number: number;
-  /** A running job loads what it had lost. */
+  /** A running job loads shards that it had lost. */
   onlyLost?: true;
   /**
    * Some shards may hold batches that were trained after the queue of samples was copied, and these batches
@@ -78,6 +84,10 @@ export interface StoredPlan extends SavePlan {
   readonly name: string;
   /** Number of its next checkpoint. */
   readonly next: number;
+  /** The newest checkpoint; `at`: milliseconds since 1970. Nothing waits for it to be written. */
+  readonly last?: Omit<NonNullable<PlanStatus['last']>, 'agoMs'> & { readonly at: number };
+  /** The failure of its newest attempt; undefined: it has not failed. Written as `last` is. */
+  readonly failure?: PlanStatus['failure'];
 }
 
 const NUMERIC = new Intl.Collator('en', { numeric: true });
@@ -97,11 +107,11 @@ export interface Change {
   readonly timeoutMs: number;
   readonly state: ChangeStatus['state'];
   readonly reason: string;
-  /** Processes that it empties. A newer process of the same name is not emptied. */
+  /** Processes that the change empties. A newer process of the same name is not emptied. */
   readonly leaving: readonly { node: PeerId; inc: number; name: string }[];
-  /** Its emptied processes are to be started again. */
+  /** The processes that it empties are to be started again. */
   readonly restart?: boolean;
-  /** Its emptied processes were told to leave, so it cannot be taken back. */
+  /** The emptied processes were told to leave, so the change cannot be taken back. */
   readonly released: boolean;
   readonly shardsMoved: number;
   readonly bytesMoved: number;
@@ -130,6 +140,7 @@ export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firs
     names: {},
     sessions: new Map(),
     datasets: [],
+    runs: new Map(),
     events: new Map(),
   };
 }

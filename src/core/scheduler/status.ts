@@ -1,4 +1,5 @@
-/** What a person and a launcher are told of the cluster: pure functions of the map and the latest reports. */
+/** The status of the cluster for people and launchers: pure functions of the map and the latest reports. */
+import type { Life } from '../../protocol/liveness.js';
 import { type ClusterMap, type Group, type PeerId, parities } from '../../protocol/map.js';
 import type {
   Heartbeat,
@@ -23,15 +24,21 @@ import {
 import type { LostShard } from './reports.js';
 import type { DurableState } from './state.js';
 
-export interface StatusInput {
+/** The facts that the redundancy of the job follows from. */
+export interface ConditionInput {
   state: DurableState;
   view: ClusterView;
   lost: LostShard[];
-  reports: ReadonlyMap<PeerId, Required<Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>>>;
   /** Rows of a shard, by the last report of whoever owned it. */
   rows(g: number, m: number): number;
+}
+
+export interface StatusInput extends ConditionInput {
+  reports: ReadonlyMap<PeerId, Required<Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>>>;
   /** A shard in the newest checkpoint that is known to have it. */
   saved(g: number, m: number): SavedCopy | undefined;
+  life(node: PeerId): Life;
+  overloaded(node: PeerId): boolean;
   scaling(): ScalingStatus;
 }
 
@@ -42,7 +49,7 @@ export const worse = (a: Redundancy, b: Redundancy): Redundancy =>
   ORDER.indexOf(b) > ORDER.indexOf(a) ? b : a;
 
 /** Whether every group can lose r nodes, and if not, why. */
-function redundancyOf(input: StatusInput): { state: Redundancy; reasons: string[] } {
+function redundancyOf(input: ConditionInput): { state: Redundancy; reasons: string[] } {
   const { map } = input.state;
   if (map.groups.length === 0) return { state: 'forming', reasons: [formingReason(input)] };
   const view = withMirrors(map.groups, input.view);
@@ -53,7 +60,7 @@ function redundancyOf(input: StatusInput): { state: Redundancy; reasons: string[
   };
 }
 
-export function formingReason({ state, view }: StatusInput): string {
+export function formingReason({ state, view }: ConditionInput): string {
   return `${view.nodes.length} of ${state.nodesWanted} nodes have joined`;
 }
 
@@ -64,7 +71,7 @@ export interface Flaw {
 }
 
 /** Undefined if the group can lose r nodes. `view`: see `withMirrors`. */
-export function flawOf(group: Group, input: StatusInput, view: ClusterView): Flaw | undefined {
+export function flawOf(group: Group, input: ConditionInput, view: ClusterView): Flaw | undefined {
   const pool = input.state.map.pools[group.pool]!;
   const where = `${pool.name} group ${group.id - pool.firstGroup}`;
   const lost = input.lost.find((u) => u.g === group.id && u.v === group.version);
@@ -99,23 +106,24 @@ function membersComplete(group: Group, view: ClusterView): boolean {
   return parities(group).every((sink) => view.sinkComplete(sink.sid));
 }
 
-/** What is known of the cluster that changes only with an event; see `Scheduler.summary`. */
+/** The part of the status that changes only with an event; see `Scheduler.summary`. */
 export interface Condition {
   readonly map: ClusterMap;
   readonly state: Redundancy;
   readonly reasons: readonly string[];
-  /** About host labels, and about the number of shards; undefined: nothing is wrong. */
+  /** Warning about host labels; undefined: nothing is wrong. */
   readonly hosts: string | undefined;
+  /** Warning about the number of shards; undefined: nothing is wrong. */
   readonly shards: string | undefined;
   readonly nodesAlive: number;
 }
 
-/** From everything that is known; see redundancy.ts for what follows the changes. */
-export function conditionOf(input: StatusInput): Condition {
+/** The condition, computed from scratch; redundancy.ts keeps it up to date group by group. */
+export function conditionOf(input: ConditionInput): Condition {
   return { map: input.state.map, ...redundancyOf(input), ...nodesOf(input) };
 }
 
-export function nodesOf({ state, view }: StatusInput): Pick<Condition, 'hosts' | 'shards' | 'nodesAlive'> {
+export function nodesOf({ state, view }: ConditionInput): Pick<Condition, 'hosts' | 'shards' | 'nodesAlive'> {
   const alive = state.map.nodes.filter(({ id, inc }) => view.alive(id, inc));
   const hosts = domainsProblem(alive);
   const formed = state.map.groups.length > 0;
@@ -143,12 +151,15 @@ export function statusOf(input: StatusInput, { state, reasons, hosts, shards }: 
       host: node.host,
       address: node.address,
       alive: input.view.alive(node.id, node.inc),
+      life: input.life(node.id),
+      ...(input.overloaded(node.id) && { overloaded: true as const }),
       standby: (load.get(node.id) ?? 0) === 0,
       inc: node.inc,
       dataShards,
       parityShards: (load.get(node.id) ?? 0) - dataShards,
       bytes: report?.bytes ?? 0,
       rows: report?.rows ?? 0,
+      ...(!report && { reported: false as const }),
     };
   });
   // The newest report of a node that was given up may be of shards that others own now.

@@ -16,13 +16,15 @@ export interface Silence {
 }
 
 interface Suspect extends Silence {
+  /** Milliseconds of the last question to witnesses. */
   askedAt: number;
+  /** The witnesses that were asked then. */
   asked: readonly PeerId[];
   /** Witness -> what its link says (undefined: it has none), and when it said so. */
   answers: Map<PeerId, { silentMs: number | undefined; at: number }>;
 }
 
-/** Parts of `vanishedMs`. */
+/** Parts of `vanishedMs` after which witnesses are asked about a silent node, and asked again. */
 const ASK_AFTER = 1 / 4;
 const ASK_AGAIN = 1 / 7;
 /**
@@ -30,7 +32,7 @@ const ASK_AGAIN = 1 / 7;
  * scheduler's.
  */
 const SILENT_FOR = 1 / 3;
-/** An older answer says nothing of now. */
+/** Part of `vanishedMs` for which an answer counts: an older one says nothing of now. */
 const FRESH_FOR = 1 / 2;
 /**
  * From this part of `vanishedMs` on, an unheard suspect delays the loss of the others until it is lost, too:
@@ -40,6 +42,7 @@ const SOON = 1 / 2;
 const MAX_WITNESSES = 8;
 
 export class Vanishing {
+  /** Nodes whose link is unacknowledged, and that are not heard either. */
   private suspects = new Map<PeerId, Suspect>();
 
   constructor(private readonly policy: Pick<SchedulerPolicy, 'vanishedMs'>) {}

@@ -1,7 +1,7 @@
 /**
- * What workers report of themselves: the newest report of each, and sums of each run, which keep the reports
- * of workers that have ended. It is soft state: no decision depends on it, and a restart of the scheduler
- * forgets workers that had ended before.
+ * Reports of workers about themselves: the newest of each, and sums of each run, which keep the reports of
+ * workers that have ended. No decision depends on it. The sums are durable with the end of the session, and
+ * the newest reports are soft state: workers report again to a scheduler that is new.
  */
 import type { PeerId } from '../../protocol/map.js';
 import {
@@ -11,45 +11,64 @@ import {
   type WorkerReport,
   type WorkerTelemetry,
 } from '../../protocol/telemetry.js';
+import { runKey } from './entries.js';
+import type { Ledger } from './ledger.js';
 
-/** Who has not reported for so long is not listed; workers report every 5 s. */
+/** Milliseconds after which a worker that has not reported is not listed; workers report every 5 s. */
 const SILENT_MS = 16_000;
-/** Beyond these the scheduler takes no further worker, and forgets the sums of the oldest run. */
+/** The most workers: no further one is taken. */
 const MAX_WORKERS = 16_384;
+/** The most runs of workers that are gone: beyond it the sums of the oldest run are forgotten. */
 const MAX_RUNS = 256;
+/** The longest name of a run of which sums are kept. */
+const MAX_RUN_NAME = 256;
 
-interface Known {
+interface KnownWorker {
+  /** Milliseconds of the report. */
   at: number;
   report: WorkerReport;
-  /** Samples of its first report: another scheduler was told of those. */
+  /** Samples of its first report: the worker had trained them before, and told them to another scheduler. */
   inherited: number;
 }
 
 export class Workers {
-  private readonly known = new Map<PeerId, Known>();
-  /** Sums of those that are gone, by run. */
+  private readonly known = new Map<PeerId, KnownWorker>();
+  /** Sums of the workers that are gone, by run; the run whose worker went last is last. */
   private readonly gone = new Map<string, RunTelemetry>();
 
-  /** `isOpen`: the session of a worker. */
-  constructor(private readonly isOpen: (id: PeerId) => boolean) {}
+  constructor(private readonly ledger: Pick<Ledger, 'isLeased' | 'state' | 'touch'>) {
+    // Another scheduler has seen all of it, so it is not of this one's time.
+    for (const [run, sums] of ledger.state.runs)
+      this.gone.set(run, { ...sums, inheritedSamples: sums.samples });
+  }
 
   onReport(from: PeerId, report: WorkerReport, now: number): void {
-    if (!this.isOpen(from)) return;
+    if (!this.ledger.isLeased(from)) return;
     const known = this.known.get(from);
     if (!known && this.known.size >= MAX_WORKERS) return;
     this.known.set(from, { at: now, report, inherited: known?.inherited ?? report.samples });
   }
 
-  /** Its session has ended: it will not report any more. */
+  /** The session of the worker has ended: it will not report any more. */
   ended(id: PeerId): void {
     const worker = this.known.get(id);
     if (!worker) return;
     this.known.delete(id);
     const { run } = worker.report;
+    if (run.length > MAX_RUN_NAME) return;
     const sums = this.gone.get(run) ?? nothing(run);
     this.gone.delete(run);
-    this.gone.set(run, added(sums, worker));
-    if (this.gone.size > MAX_RUNS) this.gone.delete(this.gone.keys().next().value!);
+    this.put(run, added(sums, worker));
+    if (this.gone.size > MAX_RUNS) this.put(this.gone.keys().next().value!, undefined);
+  }
+
+  private put(run: string, sums: RunTelemetry | undefined): void {
+    const { ledger, gone } = this;
+    for (const runs of [gone, ledger.state.runs]) {
+      if (sums) runs.set(run, sums);
+      else runs.delete(run);
+    }
+    ledger.touch(runKey(run));
   }
 
   telemetry(now: number): Required<Pick<SchedulerTelemetry, 'workers' | 'runs' | 'silent'>> {
@@ -79,7 +98,7 @@ function nothing(run: string): RunTelemetry {
   return { run, workers: 0, samples: 0, inheritedSamples: 0, batches: 0, ...seconds };
 }
 
-function added(sums: RunTelemetry, { report, inherited }: Known): RunTelemetry {
+function added(sums: RunTelemetry, { report, inherited }: KnownWorker): RunTelemetry {
   const phaseSeconds = { ...sums.phaseSeconds };
   for (const phase of WORKER_PHASES) phaseSeconds[phase] += report.phaseSeconds[phase];
   return {

@@ -1,21 +1,22 @@
 /**
- * Gaps in the numbers of clients. A client that is told of one sends again what it keeps from that number on.
- * A shard that was loaded from a checkpoint may have forgotten numbers that were answered long ago. It says
- * so, and the client answers with the least number that it keeps (rule 41).
+ * Gaps in the numbers of clients. A client that is told of a gap resends the pushes that it keeps from that
+ * number on. Rule 41: a shard that was loaded from a checkpoint may have forgotten numbers that were answered
+ * long ago. Its owner says so (`rewound`), and the client answers with the least number that it keeps.
  *
- * Each client is told only now and then: it answers by sending everything again.
+ * Each client is told at a limited rate (rule 7), because it answers by resending everything.
  */
 import type { DataEntry, PeerId } from '../../protocol/map.js';
 import { Retry } from '../shared/retry.js';
 import type { OwnerHost } from './host.js';
 
-/** Whose shard it is. */
+/** The owner whose clients are told of gaps. */
 export interface GapsOwner {
   readonly group: { readonly id: number; readonly data: readonly DataEntry[] };
   readonly member: number;
 }
 
 export class Gaps {
+  /** Client -> when it was last told of a gap. A client leaves when its session has ended. */
   private readonly told = new Map<PeerId, Retry>();
 
   constructor(
@@ -23,7 +24,7 @@ export class Gaps {
     private readonly host: OwnerHost,
   ) {}
 
-  /** The shard may have forgotten numbers. */
+  /** The map marks the shard: it may have forgotten numbers. */
   get rewound(): boolean {
     const { group, member } = this.owner;
     return group.data[member]?.rewound === true;
@@ -40,7 +41,7 @@ export class Gaps {
     this.host.tell(client, { t: 'gap', g: group.id, m, expected, ...mark });
   }
 
-  /** Their sessions have ended. */
+  /** Forgets the clients whose sessions have ended. */
   forget(hasEnded: (client: PeerId) => boolean): void {
     for (const client of this.told.keys()) if (hasEnded(client)) this.told.delete(client);
   }

@@ -1,54 +1,59 @@
 /**
- * The owner of a data shard: applies pushes, emits one ordered stream of deltas to every sink of the shard,
- * and counts a push as durable when every sink has its delta (rules 7-11). A new owner first agrees with all
- * sinks on a common position (rules 19-21, stream.ts), then serves while lost blocks are decoded on demand
- * and in the background (recovery.ts).
+ * The owner of a data shard: applies pushes (rule 7), sends one ordered stream of deltas to every sink of the
+ * shard, and acknowledges a push when every sink has its delta (rules 8-11, stream.ts). A new owner first
+ * agrees with all sinks on a common position (rules 19-21), then serves while lost blocks are decoded on
+ * demand and in the background (recovery.ts).
  */
-import { invariant } from '../../errors.js';
-import { type BlockList, type Extent, type NativeShard, PushStatus } from '../../native.js';
+import { invariant } from '../../common/errors.js';
+import { type BlockList, type Extent, type NativeShard, PushStatus } from '../../engine/native.js';
 import { type ClusterMap, type DataEntry, followersOf, type Group, type PeerId } from '../../protocol/map.js';
 import type { DedupEntry, MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
 import { bytes, words } from '../shared/bytes.js';
 import { Dedup, isSkip, isTombstone } from '../shared/dedup.js';
 import { takingForeign } from '../shared/engine.js';
 import type { SessionRange } from '../shared/session-ranges.js';
-import type { Follower } from './follower.js';
 import { Gaps } from './gaps.js';
-import type { OwnerHost } from './host.js';
-import { type ReadBatch, Readers } from './readers.js';
+import type { OwnerHost, PullItem, RowsBuffer, StreamOwner } from './host.js';
+import { type PulledShard, Pulls } from './pulls.js';
 import { Recovery, type RecoveryOwner } from './recovery.js';
 import { REFUSALS, TOO_LARGE, WITHDRAWN } from './refusals.js';
+import { ShardReplicas, type StreamBatch } from './replicas.js';
 import { ShardSnapshot } from './snapshot.js';
-import { Stream, type StreamOwner } from './stream.js';
-import { WaitingPulls } from './waiting-pulls.js';
+import { Stream } from './stream.js';
 import { WaitingPushes } from './waiting-pushes.js';
 
-/** A batch names all its pushes in one header. */
+/** Pushes of one batch, because one header names them all. */
 const MAX_OPEN_IDS = 16_384;
 
 /** The delta of a batch that no sink follows. */
 const NOTHING = new Uint8Array(0);
 
-export class Owner implements StreamOwner, RecoveryOwner {
+export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
+  /** Generation of this ownership: an owner has one for its whole life (rule 1). */
   readonly gen: number;
   readonly born: boolean;
   readonly restores: boolean;
   /** De-duplication state of the checkpoint that the shard was loaded from; undefined: not loaded yet. */
   private loadedDedup: Dedup | undefined;
+  /** Phase, position, committed position, the batches between them, and the sinks (rule 3). */
   readonly stream: Stream;
-  readonly readers: Readers;
-  /** Sections of pushes and pulls that were received. */
+  readonly replicas: ShardReplicas;
+  /** Sections of pushes and pulls that were received. Only grows. */
   requests = 0;
-  /** De-duplication at the head; the stream has the one at the committed position. */
+  /** De-duplication at the head: it has each id of `openIds`, and what the stream has at `committed`. */
   private head = new Dedup();
+  /** The pushes, skips and ends of sessions since the last flush: the header of the next batch. */
   private openIds: StreamId[] = [];
   private readonly gaps: Gaps;
+  /** Pushes that wait. While a client has a line, its further pushes join it, so they keep their order. */
   private readonly lines: WaitingPushes;
-  private readonly pulls: WaitingPulls;
+  readonly pulls: Pulls;
   private readonly recovery: Recovery;
-  /** Tables of the map that were looked at, and the newest of them that has rows here. */
+  /** Number of the map's tables that were looked at. */
   private tablesSeen = 0;
+  /** Highest id of a table that this shard has. */
   private newestTable = 0;
+  /** Milestones of the recovery that were reported, each once; a later roll-back does not take them back. */
   private announced = { keys: false, complete: false };
 
   constructor(
@@ -62,10 +67,10 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.born = entry.init;
     this.restores = entry.restore === true;
     this.stream = new Stream(this, host);
-    this.readers = new Readers(this, host);
+    this.replicas = new ShardReplicas(this, host);
     this.gaps = new Gaps(this, host);
     this.lines = new WaitingPushes(host);
-    this.pulls = new WaitingPulls((section) => host.pull(native, section), host);
+    this.pulls = new Pulls(this, host);
     this.recovery = new Recovery(this, host);
     if (this.born) this.announced = { keys: true, complete: true };
   }
@@ -78,9 +83,18 @@ export class Owner implements StreamOwner, RecoveryOwner {
     return this.phase === 'ACTIVE' && this.native.absentKeyBlocks === 0 && this.native.absentRowBlocks === 0;
   }
 
-  /** The shard was complete at some time, so without it the group would lack one more member. */
+  /** The shard was complete once, so without it the group would lack one more member. */
   get wasComplete(): boolean {
     return this.announced.complete;
+  }
+
+  /** Lost beyond repair, as the scheduler has confirmed. */
+  get unrecoverable(): boolean {
+    return this.recovery.unrecoverable;
+  }
+
+  demandMissing(): void {
+    this.recovery.demandMissing();
   }
 
   /** Lost rows are being decoded, and answers come. */
@@ -88,7 +102,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     return this.phase === 'ACTIVE' && this.recovery.decoding;
   }
 
-  /** Rule 11 and 17: the set of sinks follows the map; recoveries of an older version are void. */
+  /** The set of sinks follows the map. Rule 17: recoveries of an older version of the group are void. */
   onGroup(group: Group, map: ClusterMap): void {
     const changed = group.version !== this.group.version;
     this.group = group;
@@ -124,16 +138,18 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.native.close();
   }
 
-  // ---- pushes (rule 7)
+  // ---- pushes (rule 7: only when active, in the order of their numbers, all or nothing)
 
   onPush(client: PeerId, cseq: number, section: Uint8Array): void {
     this.requests++;
-    if (this.phase !== 'ACTIVE' || this.lines.waiting(client)) this.lines.hold(client, cseq, section);
-    else if (this.offer(client, cseq, section) === 'wait') this.lines.hold(client, cseq, section);
+    if (this.phase !== 'ACTIVE' || this.lines.waiting(client)) this.lines.add(client, cseq, section);
+    else if (this.offer(client, cseq, section) === 'wait') this.lines.add(client, cseq, section);
     if (this.recovery.unrecoverable) this.giveUp();
   }
 
-  /** Applies a push, or answers it, or says that it has to wait in its client's line. */
+  /**
+   * Applies a push or answers it. 'wait': it has to wait in its client's line. 'gap': the client was told.
+   */
   private offer(client: PeerId, cseq: number, section: Uint8Array): 'done' | 'wait' | 'gap' {
     const last = this.head.last(client);
     if (cseq <= last) {
@@ -164,7 +180,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     }
     const status = this.apply(section);
     if (status === PushStatus.ABSENT) {
-      this.recovery.demand(this.native.missing());
+      this.recovery.demandMissing();
       return 'wait';
     }
     const id: PushId =
@@ -175,14 +191,14 @@ export class Owner implements StreamOwner, RecoveryOwner {
     return 'done';
   }
 
-  /** There is room for another batch until acknowledgements come. */
+  /** There is room for another batch. */
   private get mayApply(): boolean {
     const { policy, deltaBytes } = this.host;
-    const { bufferBytes, followers } = this.stream;
+    const { uncommittedBytes, followers } = this.stream;
     if (policy.requireRedundancy && followers.size === 0) return false;
-    if (bufferBytes > policy.maxUncommittedBytes) return false;
+    if (uncommittedBytes > policy.maxUncommittedBytes) return false;
     // A shard with nothing uncommitted may always apply a batch: other shards may fill the account for long.
-    return bufferBytes === 0 || !(deltaBytes.full || this.stream.sinksAtLimit);
+    return uncommittedBytes === 0 || !(deltaBytes.full || this.stream.sinksAtLimit);
   }
 
   private apply(section: Uint8Array): number {
@@ -190,12 +206,14 @@ export class Owner implements StreamOwner, RecoveryOwner {
     return section.byteLength > this.host.policy.maxSectionBytes ? TOO_LARGE : this.native.push(section);
   }
 
-  /** Clients with pushes here whose session has not ended, as far as is known. */
+  /** Clients with pushes here. The session of none of them is known to have ended. */
   clients(): PeerId[] {
     return this.head.clients();
   }
 
-  /** Rule 31: ends of sessions are batched like pushes, so that all sinks forget them at one position. */
+  /**
+   * Rule 31: ends of sessions go into the stream, so that owner and sinks forget a client at one position.
+   */
   onSessionsEnded(ranges: readonly SessionRange[]): void {
     if (this.phase !== 'ACTIVE') return;
     const ended = this.head.tombstones(ranges);
@@ -206,7 +224,9 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.host.markDirty(this);
   }
 
-  /** Rule 41: the client was answered everything below `next`, and this shard has forgotten some of it. */
+  /**
+   * Rule 41: the client was answered all numbers below `next`; the stream records the ones forgotten here.
+   */
   onSkipTo(client: PeerId, next: number): void {
     const id: StreamId = [client, next - 1, 'SKIPPED'];
     if (this.phase !== 'ACTIVE' || !this.gaps.rewound || !this.mayApply) return;
@@ -220,10 +240,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
   serveWaiting(): void {
     if (this.phase !== 'ACTIVE') return;
     for (const client of this.lines.clients()) this.serveLine(client);
-    this.pulls.serve(
-      () => this.native.missing(),
-      (blocks) => this.recovery.demand(blocks),
-    );
+    this.pulls.serve();
   }
 
   private serveLine(client: PeerId): void {
@@ -235,12 +252,12 @@ export class Owner implements StreamOwner, RecoveryOwner {
     }
   }
 
-  /** Rule 8: one atomic delta for everything since the last flush, to every started sink. */
+  /** Rule 8: makes one numbered batch of all pushes since the last flush. */
   flush(): void {
     if (this.phase !== 'ACTIVE' || (this.openIds.length === 0 && !this.native.dirty)) return;
     const ids = this.openIds;
     this.openIds = [];
-    if (this.stream.followers.size > 0 || this.readers.any) this.stream.append(this.native.flush(), ids);
+    if (this.stream.followers.size > 0 || this.replicas.any) this.stream.append(this.native.flush(), ids);
     else {
       this.native.dropBatch();
       this.stream.append(NOTHING, ids);
@@ -263,13 +280,13 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.recovery.begin();
     const { group, member, gen, stream } = this;
     this.host.out.event('shard.active', { group: group.id, member, gen, base: stream.seq });
-    this.readers.activated();
+    this.replicas.activated();
     this.progress();
     this.host.serveLater(this);
   }
 
-  appended(batch: ReadBatch): void {
-    this.readers.appended(batch);
+  appended(batch: StreamBatch): void {
+    this.replicas.appended(batch);
   }
 
   committed(ids: readonly StreamId[]): void {
@@ -286,26 +303,19 @@ export class Owner implements StreamOwner, RecoveryOwner {
 
   // ---- pulls
 
-  onPull(client: PeerId, id: number, item: number, section: Uint8Array): void {
+  /** `buffer`: where the rows go if they are read now. Default: memory of the engine. */
+  onPull(pull: PullItem, section: Uint8Array, buffer?: RowsBuffer): void {
     this.requests++;
-    if (this.phase === 'ACTIVE') {
-      const rows = this.host.pull(this.native, section);
-      if (typeof rows !== 'number') {
-        if (rows.byteLength > this.host.policy.maxRowsBytes) this.pulls.reject(client, id, item, 'LIMIT');
-        else this.host.answer(client, id, item, rows);
-        return;
-      }
-      if (rows !== PushStatus.ABSENT) {
-        this.pulls.reject(client, id, item, REFUSALS[rows] ?? 'INTERNAL');
-        return;
-      }
-      this.recovery.demand(this.native.missing());
-    }
-    if (this.recovery.unrecoverable) this.pulls.reject(client, id, item, 'UNRECOVERABLE');
-    else this.pulls.park(client, id, item, section);
+    this.pulls.onPull(pull, section, buffer);
   }
 
-  /** All rows of the checkpoint are here. Nothing is served before that is durable (rule 37). */
+  /** The link of a client is closed. */
+  gone(client: PeerId): void {
+    this.pulls.gone(client);
+    this.replicas.gone(client);
+  }
+
+  /** Rule 37: all rows of the checkpoint are here, and the shard serves when the map has lost its mark. */
   loaded(sessions: readonly DedupEntry[]): void {
     this.loadedDedup = Dedup.from(sessions);
   }
@@ -320,11 +330,11 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.head = loadedDedup.copy();
     this.stream.begin(loadedDedup);
     this.host.out.event('shard.active', { group: group.id, member, gen, base: 0 });
-    this.readers.activated();
+    this.replicas.activated();
     this.progress();
   }
 
-  /** Rule 34: the rows and the de-duplication state of one position of a complete shard, for a checkpoint. */
+  /** Rule 34: a snapshot is taken after a flush, so its rows and its de-duplication are of one position. */
   snapshot(since: number): ShardSnapshot {
     this.flush();
     return new ShardSnapshot(this, this.stream.seq, this.head.entries(), since);
@@ -332,7 +342,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
 
   // ---- content and recovery
 
-  /** Rule 18: flush first, so that content is the state exactly after delta `seq`. */
+  /** Rule 18: an owner flushes before it reads content, so the content is the state after delta `seq`. */
   onWant(message: MessageOf<'want'>, blocks: Uint8Array, from: PeerId): void {
     if (this.phase !== 'ACTIVE') return;
     const follower = this.stream.followers.get(message.sid);
@@ -360,11 +370,11 @@ export class Owner implements StreamOwner, RecoveryOwner {
     else this.host.out.send(from, { t: 'lacking', ...stream, v: message.v }, [bytes(lacking)]);
   }
 
-  /** A replica asks for blocks. It asks again for those that are not here yet. */
+  /** Sends blocks to a replica, which asks again for those that are not here yet. */
   onFollowWant(message: MessageOf<'followWant'>, blocks: Uint8Array, from: PeerId): void {
     const list = words(blocks);
     if (this.phase !== 'ACTIVE' || !this.knowsTablesOf(list)) return;
-    this.readers.onWant(from, message, () => takingForeign(() => this.native.read(list)));
+    this.replicas.onWant(from, message, () => takingForeign(() => this.native.read(list)));
   }
 
   private knowsTablesOf(blocks: BlockList): boolean {
@@ -378,31 +388,14 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.progress();
   }
 
-  /** Rule 25: another new owner solved equations in which these blocks of this shard were unknown, too. */
+  /** Rule 25: another owner solved equations in which these blocks of this shard were unknown, too. */
   onInstall(blocks: Uint8Array, content: Uint8Array): void {
     if (this.phase !== 'ACTIVE') return;
     this.recovery.onInstall(words(blocks), content);
     this.progress();
   }
 
-  sendRecover(follower: Follower, blocks: BlockList): void {
-    this.host.out.send(
-      follower.entry.node,
-      {
-        t: 'recover',
-        g: this.group.id,
-        m: this.member,
-        sid: follower.entry.sid,
-        gen: this.gen,
-        seq: this.stream.seq,
-        v: this.group.version,
-        extents: this.native.extentsOf(blocks),
-      },
-      [bytes(blocks)],
-    );
-  }
-
-  /** Reports each milestone of a recovery once, and has waiting requests served. */
+  /** Reports each milestone of a recovery once, and asks to serve the requests that wait. */
   private progress(): void {
     const where = { group: this.group.id, member: this.member, gen: this.gen };
     if (!this.announced.keys && this.native.keysReady) {
@@ -426,15 +419,15 @@ export class Owner implements StreamOwner, RecoveryOwner {
     this.stream.drive();
     this.stream.reportStalled();
     this.stream.tellCommitted();
-    this.readers.tick();
-    this.pulls.expire();
+    this.replicas.tick();
+    this.pulls.tick();
     if (this.phase === 'ACTIVE') {
       this.recovery.tick();
       this.progress();
     }
   }
 
-  /** The shard is beyond repair in this version of its group: requests that wait fail. */
+  /** Fails the requests that wait: the shard is beyond repair in this version of its group. */
   giveUp(): void {
     this.pulls.rejectAll('UNRECOVERABLE');
     for (const client of this.lines.clients()) {
@@ -443,7 +436,7 @@ export class Owner implements StreamOwner, RecoveryOwner {
     }
   }
 
-  /** The scheduler agrees that in the newest version of the group too few members are left. */
+  /** Rule 26: the shard is lost when the scheduler confirms that the owner's map was the newest. */
   onConfirmedLost(message: MessageOf<'confirmedLost'>): void {
     if (message.v === this.group.version) this.recovery.confirm();
   }

@@ -1,10 +1,11 @@
 /**
- * How a new owner gets its shard back while it serves (rules 22-26): keys first, then rows; on demand for
- * requests that wait, in the background for the rest. The engine keeps equations and accumulators by block.
- * This file keeps which blocks were asked for: bounded in number, asked for again when they are overdue, and
- * forgotten when the group changes.
+ * The recovery of a shard by its new owner, which serves meanwhile. Rules 22-26: the owner asks parities for
+ * lost blocks, which sinks answer with equations; it solves as many as members lack the block, or reports a
+ * loss. Keys come first, then rows; blocks that requests wait for on demand, the rest in the background. The
+ * engine keeps equations and accumulators by block. This file keeps which blocks were asked for: bounded in
+ * number, asked for again when they are overdue, and forgotten when the group changes.
  */
-import type { BlockList, NativeShard } from '../../native.js';
+import type { BlockList, NativeShard } from '../../engine/native.js';
 import { type Group, SCHEDULER } from '../../protocol/map.js';
 import type { MessageOf, RecoveryStats } from '../../protocol/messages.js';
 import { blockNumber, concat, NO_BLOCKS, without } from '../shared/blocks.js';
@@ -14,16 +15,19 @@ import type { CoreHost } from '../shared/host.js';
 import { RateLimit, widest } from '../shared/rate.js';
 import { PATIENCE, Retry } from '../shared/retry.js';
 import type { Follower } from './follower.js';
-import { UnderWay } from './underway.js';
+import { BlocksUnderWay } from './underway.js';
 
 /**
- * Blocks in one message on demand, the added background blocks included. For `RIDE_MS` after such a message
- * the background sends none of its own.
+ * Blocks in one message on demand, with the background blocks that are added to it. For `RIDE_MS` after such
+ * a message the background sends none of its own.
  */
 const RIDERS = 32;
 const RIDE_MS = 100;
+/** The most blocks under way on demand, in windows of the background; the share that one request may take. */
+const DEMAND_WINDOWS = 2;
+const DEMAND_SHARE = 1 / 4;
 
-/** Whose shard it is. */
+/** The owner of the shard that is recovered. */
 export interface RecoveryOwner {
   readonly group: Group;
   readonly member: number;
@@ -31,8 +35,11 @@ export interface RecoveryOwner {
   readonly phase: 'RESTORE' | 'FENCE' | 'START' | 'ACTIVE';
   readonly native: NativeShard;
   /** Sinks that had this shard when it was taken over. */
-  readonly stream: { readonly usableParities: Follower[]; readonly usableMirror: Follower | undefined };
-  sendRecover(follower: Follower, blocks: BlockList): void;
+  readonly stream: {
+    readonly seq: number;
+    readonly usableParities: Follower[];
+    readonly usableMirror: Follower | undefined;
+  };
   /** The scheduler confirmed that the shard is beyond repair. */
   giveUp(): void;
 }
@@ -40,17 +47,23 @@ export interface RecoveryOwner {
 export class Recovery {
   /** The scheduler has confirmed the loss for this version of the group: absent blocks stay absent. */
   unrecoverable = false;
-  /** Reports to the scheduler. */
+  /** Reports of a loss to the scheduler; not begun in a version of the group without one. */
   private readonly reports: Retry;
-  private readonly underWay = new UnderWay();
-  /** Blocks that a request waits for. */
+  /** Absent blocks that were asked for and have not come. */
+  private readonly underWay = new BlocksUnderWay();
+  /** Numbers of absent blocks that a request waits for, or waited for. Empty when nothing is absent. */
   private readonly demanded = new Set<number>();
+  /** When blocks were last asked for on demand, in milliseconds. */
   private demandedAt = Number.NEGATIVE_INFINITY;
-  /** Questions to sinks; when each was asked is kept with its blocks. */
+  /** Answers of sinks, and how long questions wait for them. `underWay` has the time of each question. */
   private readonly asking: Retry;
+  /** Number of the next question: it goes to the parities in turn, from another one in each shard. */
   private rotation = 0;
+  /** Blocks that were absent when the owner became active. */
   private blocksLost = 0;
+  /** Recovered blocks that a request waited for. Only grows. */
   private blocksOnDemand = 0;
+  /** Limit of background blocks of rows; keys have none. */
   private readonly rate: RateLimit;
 
   constructor(
@@ -70,7 +83,7 @@ export class Recovery {
     this.pump();
   }
 
-  /** Rule 17: the group changed; sinks have dropped their accumulators. */
+  /** Rule 17: sinks drop their accumulators when the group's entry changes, so all blocks are asked again. */
   restart(): void {
     this.owner.native.dropEquations();
     this.underWay.clear();
@@ -81,18 +94,35 @@ export class Recovery {
   }
 
   /**
-   * Blocks that a push or a pull waits for. A message with few blocks costs mostly its fixed part, so other
-   * absent blocks are added to it, whatever the pace of the background is.
+   * Asks for blocks that a push or a pull waits for. A message with few blocks costs mostly its fixed part,
+   * so other absent blocks are added to it, whatever the pace of the background is.
+   *
+   * Other nodes hold what this one asks for until it has taken it, so blocks under way are bounded here, too,
+   * and no request takes more than a share of the bound at once. Whoever waits demands the rest when blocks
+   * arrive.
    */
   demand(blocks: BlockList): void {
+    const room = this.demandRoom;
+    if (room <= 0) return;
     for (let i = 0; i < blocks.length; i += 2) this.demanded.add(blockNumber(blocks[i]!, blocks[i + 1]!));
-    const fresh = this.underWay.fresh(blocks);
+    const fresh = this.underWay.fresh(blocks).subarray(0, 2 * room);
     if (fresh.length === 0) return;
     this.demandedAt = this.host.now;
     const riders = this.riders(fresh);
     this.rate.take(riders.length / 2);
     this.host.pace.take(fresh.length / 2);
     this.ask(concat(fresh, riders));
+  }
+
+  /** As `demand`, for the blocks that the engine found absent last. */
+  demandMissing(): void {
+    if (this.demandRoom > 0) this.demand(this.native.missing());
+  }
+
+  /** How many blocks a request may ask for now. */
+  private get demandRoom(): number {
+    const most = DEMAND_WINDOWS * this.host.policy.recoveryWindow;
+    return Math.min(most - this.underWay.count(1), Math.ceil(most * DEMAND_SHARE));
   }
 
   private riders(fresh: BlockList): BlockList {
@@ -145,9 +175,9 @@ export class Recovery {
   }
 
   /**
-   * Rule 26: reports a loss to the scheduler. Requests go on waiting until it confirms that this was found
-   * with the newest map: an owner that was cut off may find too few equations although the shard lives on
-   * another node by now.
+   * Rule 26: reports to the scheduler that there are too few equations. Requests go on waiting until it
+   * confirms that the owner's map was the newest: an owner that was cut off may find too few although the
+   * shard lives on another node by now.
    */
   report(reason: string, blocks: number): void {
     if (!this.reports.overdue(this.host.now)) return;
@@ -196,7 +226,7 @@ export class Recovery {
       this.demanded.clear();
       return;
     }
-    // Nothing is served before the keys are back, so they have no limit.
+    // The shard serves nothing before the keys are back, so they have no limit.
     const keysFirst = native.absentKeyBlocks > 0;
     const kind = keysFirst ? 0 : 1;
     const absent = keysFirst ? native.absentKeyBlocks : native.absentRowBlocks;
@@ -230,24 +260,24 @@ export class Recovery {
     }
     this.underWay.add(blocks, this.host.now);
     const chosen = this.owner.stream.usableMirror ?? parities[this.rotation++ % parities.length];
-    if (chosen) this.owner.sendRecover(chosen, blocks);
+    if (chosen) this.sendRecover(chosen, blocks);
     return true;
   }
 
   /**
-   * One equation was not enough: ask the other parities for the same blocks. They are asked only once until
-   * the blocks are overdue: the engine drops equations that cannot be solved, so every further answer would
-   * look like a first one and cause another round of questions.
+   * Asks the other parities for blocks that one equation did not solve. Rule 22: they are asked only once
+   * until the blocks are overdue. The engine drops equations that cannot be solved, so every further answer
+   * would look like a first one and cause another round of questions.
    */
   private askOthers(index: number, blocks: BlockList, parities: Follower[]): void {
     const others = parities.filter((follower) => follower.entry.index !== index);
     if (others.length === 0) return;
     const rest = this.underWay.spreads(this.owner.native.filterAbsent(blocks));
     if (rest.length === 0) return;
-    for (const follower of others) this.owner.sendRecover(follower, rest);
+    for (const follower of others) this.sendRecover(follower, rest);
   }
 
-  /** Asks all who may have them for blocks that are overdue. */
+  /** Asks all sinks that may have them for overdue blocks. */
   private repeat(overdue: BlockList[]): void {
     const { usableMirror: mirror, usableParities } = this.owner.stream;
     for (const list of overdue) {
@@ -255,11 +285,11 @@ export class Recovery {
       if (blocks.length === 0) continue;
       this.underWay.add(blocks, this.host.now);
       if (!mirror) this.underWay.spreads(blocks);
-      for (const follower of mirror ? [mirror] : usableParities) this.owner.sendRecover(follower, blocks);
+      for (const follower of mirror ? [mirror] : usableParities) this.sendRecover(follower, blocks);
     }
   }
 
-  /** `installed` of these blocks are present now: they are not under way any more. */
+  /** Notes that `installed` of these blocks are present now, so they are not under way any more. */
   private arrived(blocks: BlockList, installed: number): void {
     if (installed === 0) return;
     const absent = installed === blocks.length / 2 ? undefined : this.native.filterAbsent(blocks);
@@ -271,6 +301,24 @@ export class Recovery {
     const { recoveredBlocks } = this.host.meter;
     recoveredBlocks.demand += this.blocksOnDemand - before;
     recoveredBlocks.background += installed - (this.blocksOnDemand - before);
+  }
+
+  private sendRecover(follower: Follower, blocks: BlockList): void {
+    const { group, member, gen, stream, native } = this.owner;
+    this.host.out.send(
+      follower.entry.node,
+      {
+        t: 'recover',
+        g: group.id,
+        m: member,
+        sid: follower.entry.sid,
+        gen,
+        seq: stream.seq,
+        v: group.version,
+        extents: native.extentsOf(blocks),
+      },
+      [bytes(blocks)],
+    );
   }
 
   private sendInstall(

@@ -1,7 +1,7 @@
 /**
  * Why a request is refused: a status of the engine, or one that never reaches the engine, as an error code.
  */
-import { PushStatus } from '../../native.js';
+import { PushStatus } from '../../engine/native.js';
 import type { Refusal } from '../../protocol/messages.js';
 
 /** The section is over its limit; the engine does not see it. */

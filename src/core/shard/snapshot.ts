@@ -1,12 +1,13 @@
 /**
  * A snapshot of a shard at one position of its stream: its rows, and the de-duplication state of the same
- * position. It counts only when that position is committed, because what is above it may be rolled back.
- * Later pushes do not change it: before a row changes that was not read yet, the engine keeps a copy of it.
+ * position. Rule 34: it counts only when that position is committed, because uncommitted pushes may be rolled
+ * back. Later pushes do not change it: before they change a row that is still to be read, the engine copies
+ * the row.
  */
-import type { NativeShard, SnapshotRows } from '../../native.js';
+import type { NativeShard, SnapshotRows } from '../../engine/native.js';
 import type { DedupEntry } from '../../protocol/messages.js';
 
-/** Whose snapshot it is, while the ownership lasts. */
+/** The owner that makes the snapshot. A snapshot is void when the ownership ends. */
 export interface SnapshotOwner {
   readonly native: NativeShard;
   readonly stream: { readonly committed: number };
@@ -14,14 +15,14 @@ export interface SnapshotOwner {
 
 export class ShardSnapshot {
   /**
-   * Number of the snapshot in the engine: a later snapshot `since` this stamp has the rows that changed after
-   * it.
+   * Number of the snapshot in the engine of this owner: a later snapshot `since` this stamp has the rows that
+   * changed after it.
    */
   readonly stamp: number;
-  /** About. */
+  /** Estimate of the bytes of rows that are still to be read: never negative, 0 when all were read. */
   bytesLeft: number;
 
-  /** The open batch of the shard is flushed: its rows are those at `position`. */
+  /** The caller has flushed the open batch, so the rows are those at `position`. */
   constructor(
     private readonly owner: SnapshotOwner,
     readonly position: number,
@@ -33,17 +34,17 @@ export class ShardSnapshot {
     this.bytesLeft = bytes;
   }
 
-  /** Bytes that the engine keeps for it. */
+  /** Bytes of the rows that the engine keeps for this snapshot. */
   get keptBytes(): number {
     return this.owner.native.snapshotBytes;
   }
 
-  /** Nothing of it can be rolled back any more. */
+  /** The position is committed, so no row of the snapshot can be rolled back. */
   get isCommitted(): boolean {
     return this.owner.stream.committed >= this.position;
   }
 
-  /** The next rows; undefined: these were all. */
+  /** The next rows; undefined: all were read. */
   read(maxBytes: number): SnapshotRows | undefined {
     const rows = this.owner.native.readSnapshot(maxBytes);
     this.bytesLeft = rows ? Math.max(0, this.bytesLeft - bytesOf(rows)) : 0;

@@ -1,64 +1,52 @@
 /**
- * The stream of one ownership: agrees with all sinks on where it starts (rules 19-21), then emits numbered
- * batches to each of them, keeps what is not acknowledged everywhere, and knows what is durable (rules 8-11).
+ * The stream of one ownership. First it agrees with all sinks on the position at which it starts: they
+ * promise, then all go to the minimum of their positions (rules 19-21). Then it sends numbered batches to
+ * each sink, keeps those that are not acknowledged everywhere, and knows which are durable (rules 8-11).
  */
-import { invariant, KintsugiError } from '../../errors.js';
-import type { Extent } from '../../native.js';
+import { invariant, KintsugiError } from '../../common/errors.js';
 import { type Group, type PeerId, SCHEDULER, type SinkEntry } from '../../protocol/map.js';
 import type { MessageOf, StreamId } from '../../protocol/messages.js';
 import { Dedup } from '../shared/dedup.js';
 import type { CoreHost } from '../shared/host.js';
 import { type Follower, newFollower } from './follower.js';
-import type { ReadBatch } from './readers.js';
+import type { StreamOwner, StreamPhase } from './host.js';
+import type { StreamBatch } from './replicas.js';
 import { agreedBase, mergeExtents, oldestStream } from './takeover.js';
 
-/** RESTORE: the shard is loaded from a checkpoint, and no sink has heard of it. */
-export type Phase = 'RESTORE' | 'FENCE' | 'START' | 'ACTIVE';
-
-interface Batch {
+/** Rule 8: a batch is sent again as it was; nobody changes it. */
+interface DeltaBatch {
+  /** Position of the batch in the stream. */
   seq: number;
   delta: Uint8Array;
+  /** The pushes of the batch, with ends of sessions and skips, in the order in which they were recorded. */
   ids: StreamId[];
-  /** When it was closed, by the clock of `Meter`. */
+  /** When the batch was flushed, by the clock of `Meter`. */
   at: number;
 }
 
-/** Whose stream it is, and whom it tells. */
-export interface StreamOwner {
-  readonly group: Group;
-  readonly member: number;
-  readonly gen: number;
-  /** The shard was made with its group, empty: there is nothing to take over. */
-  readonly born: boolean;
-  /** It is to be loaded from a checkpoint: there is nothing to take over either. */
-  readonly restores: boolean;
-  extents(): Extent[];
-  /** @throws BAD_FRAME when the shard cannot have had these extents */
-  checkExtents(extents: readonly Extent[]): void;
-  /** All sinks have agreed on this state: the owner serves from here. */
-  activated(dedup: Dedup, extents: Extent[]): void;
-  /** A batch has left to the sinks. */
-  appended(batch: ReadBatch): void;
-  /** These pushes, and ends of sessions, are durable. */
-  committed(ids: readonly StreamId[]): void;
-  /** No sink has the shard. */
-  lost(reason: string): void;
-}
-
 export class Stream {
-  phase: Phase;
-  /** Position of the newest batch. */
+  /**
+   * FENCE, START, ACTIVE in this order; a restored shard goes from RESTORE to ACTIVE, a born one is ACTIVE.
+   */
+  phase: StreamPhase;
+  /** Position of the newest batch; the base of the ownership before its first one. Each flush adds 1. */
   seq = 0;
-  /** De-duplication at the committed position. */
+  /** De-duplication state at `committed`. It has a push only when the push is durable. */
   committedDedup = new Dedup();
-  bufferBytes = 0;
+  /** Bytes of the deltas in `batches`; the account of the node (`deltaBytes`) contains them. */
+  uncommittedBytes = 0;
+  /** Sid -> sink of the shard. The sids are those of the newest map that the owner knows (rule 11). */
   readonly followers = new Map<number, Follower>();
-  /** Position of the newest batch that is durable. */
+  /** Position of the newest durable batch: never above `seq`, never decreases once active (rule 9). */
   committed = 0;
-  /** The newest ownership before this one that was active, and the position that this one begins at. */
+  /**
+   * Generation of the newest ownership before this one that was active, and the position at which this one
+   * begins. Undefined: no take-over, or not past FENCE yet.
+   */
   before: { gen: number; base: number } | undefined;
-  private buffer: Batch[] = [];
-  /** When `reportStalled` last ran. */
+  /** The batches from `committed` + 1 to `seq`, without gaps: kept to be sent again, then discarded. */
+  private batches: DeltaBatch[] = [];
+  /** When `reportStalled` last ran, in milliseconds. */
   private lookedAt: number;
 
   constructor(
@@ -73,7 +61,7 @@ export class Stream {
     return this.owner.group;
   }
 
-  /** Rule 11: the set of sinks follows the map. */
+  /** Sets the followers to the sinks of a new map: commits wait for these and no others (rule 9). */
   follow(sinks: readonly SinkEntry[]): void {
     const wanted = new Map(sinks.map((sink) => [sink.sid, sink]));
     for (const sid of this.followers.keys()) if (!wanted.has(sid)) this.followers.delete(sid);
@@ -85,10 +73,13 @@ export class Stream {
     }
   }
 
-  /** Rule 8: one atomic delta. A sink that has not answered its Start gets it when it does. */
+  /**
+   * Rule 8: a flush makes one numbered batch, which is sent to every started sink. Rule 11: a sink that has
+   * not answered its Start gets the batch when it does.
+   */
   append(delta: Uint8Array, ids: StreamId[]): void {
-    const batch: Batch = { seq: ++this.seq, delta, ids, at: this.host.meter.at };
-    this.buffer.push(batch);
+    const batch: DeltaBatch = { seq: ++this.seq, delta, ids, at: this.host.meter.at };
+    this.batches.push(batch);
     this.addBytes(delta.byteLength);
     for (const follower of this.followers.values()) {
       if (follower.state === 'started') this.sendDelta(follower, batch);
@@ -97,20 +88,20 @@ export class Stream {
     this.commit();
   }
 
-  /** Batches above a position that are not committed yet. */
-  uncommitted(above: number): ReadBatch[] {
-    return this.buffer.filter(({ seq }) => seq > above);
+  /** Uncommitted batches above a position. */
+  uncommitted(above: number): StreamBatch[] {
+    return this.batches.filter(({ seq }) => seq > above);
   }
 
   private addBytes(bytes: number): void {
-    this.bufferBytes += bytes;
+    this.uncommittedBytes += bytes;
     this.host.deltaBytes.addUncommitted(bytes);
   }
 
   /** The ownership is over. Clients send what was not committed to the next owner. */
   close(): void {
-    this.addBytes(-this.bufferBytes);
-    this.buffer = [];
+    this.addBytes(-this.uncommittedBytes);
+    this.batches = [];
   }
 
   /** The node of a sink has no room for more deltas. */
@@ -119,7 +110,7 @@ export class Stream {
     return false;
   }
 
-  /** Rule 9: durable is what all sinks of the newest map known have, of those that acknowledge. */
+  /** Rule 9: a batch is durable when every sink that acknowledges has it, by the newest map that is known. */
   private commit(): void {
     if (this.phase !== 'ACTIVE') return;
     let durable = this.seq;
@@ -128,7 +119,7 @@ export class Stream {
     }
     let count = 0;
     const durableIds: StreamId[] = [];
-    for (const batch of this.buffer) {
+    for (const batch of this.batches) {
       if (batch.seq > durable) break;
       invariant(batch.seq === this.committed + 1, 'batches are committed in order, without gaps', {
         seq: batch.seq,
@@ -144,7 +135,7 @@ export class Stream {
     if (count === 0) return;
     for (const { acked, entry } of this.followers.values())
       invariant(acked >= this.committed, 'what is committed is in every sink', { acked, sid: entry.sid });
-    for (const batch of this.buffer.splice(0, count)) this.host.discard(batch.delta);
+    for (const batch of this.batches.splice(0, count)) this.host.discard(batch.delta);
     this.owner.committed(durableIds);
   }
 
@@ -155,7 +146,7 @@ export class Stream {
     if (this.phase !== 'ACTIVE') return;
     for (const follower of this.followers.values()) {
       if (follower.state === 'silent' || follower.state === 'opened') {
-        // Rule 10: pushes from now on wait for the acknowledgement of a new sink.
+        // Rule 10: a new sink starts at the committed position, and commits wait for it from now on.
         follower.base = this.committed;
         follower.acked = this.committed;
         this.sendStart(follower, true);
@@ -168,8 +159,8 @@ export class Stream {
   }
 
   /**
-   * The shard is loaded, and that is durable. The stream begins at position 0 without a take-over, and every
-   * sink gets its Start as a new sink (rule 10). `dedup`: of the checkpoint.
+   * Begins the stream of a shard that is loaded, durably: at position 0, without a take-over (rule 37). Every
+   * sink gets its Start as a new sink. `dedup`: the de-duplication state of the checkpoint.
    */
   begin(dedup: Dedup): void {
     this.phase = 'ACTIVE';
@@ -181,7 +172,7 @@ export class Stream {
     return follower.state === 'starting' || follower.acked < this.seq;
   }
 
-  /** Rule 19. */
+  /** Rule 19: waits for the promises of all sinks. The base is the minimum of their positions. */
   private fence(): void {
     let complete = true;
     for (const follower of this.followers.values()) {
@@ -203,8 +194,9 @@ export class Stream {
   }
 
   /**
-   * Rules 20 and 21. A sink that the map added meanwhile is not waited for: it is younger than this
-   * generation, so it can have nothing of the shard, and gets its Start as a new one once we are active.
+   * Rules 20 and 21: waits until all sinks that promised are at the base; then the owner is active, and no
+   * block is present. A sink that the map added meanwhile is not waited for: it is younger than this
+   * generation, so it has nothing of the shard, and gets its Start as a new sink once we are active.
    */
   private start(): void {
     let complete = true;
@@ -255,13 +247,13 @@ export class Stream {
     else if (follower.state === 'starting') this.sendStart(follower, true);
   }
 
-  /** It follows our generation and is at `applied`: it gets what comes after that. */
+  /** The sink follows our generation and is at `applied`: it gets the batches above. */
   private resume(follower: Follower, applied: number): void {
     follower.state = 'started';
     follower.coveredAttempt = follower.attempt;
     follower.asking.asked(this.host.now);
     this.acknowledged(follower, applied);
-    for (const batch of this.buffer) if (batch.seq > applied) this.sendDelta(follower, batch);
+    for (const batch of this.batches) if (batch.seq > applied) this.sendDelta(follower, batch);
   }
 
   onStartAck(message: MessageOf<'startAck'>): void {
@@ -287,9 +279,9 @@ export class Stream {
 
   /** For the log. */
   state(): Record<string, unknown> {
-    const { phase, seq, committed, bufferBytes } = this;
+    const { phase, seq, committed, uncommittedBytes } = this;
     const sinks = [...this.followers.values()].map(({ entry, state, acked }) => [entry.sid, state, acked]);
-    return { phase, seq, committed, bufferBytes, sinks };
+    return { phase, seq, committed, uncommittedBytes, sinks };
   }
 
   onApplied(message: MessageOf<'applied'>): void {
@@ -307,15 +299,16 @@ export class Stream {
     this.commit();
   }
 
+  /** Notes a sign that the sink moved on. */
   private moved(follower: Follower): void {
     follower.asking.answered(this.host.now);
     follower.stall.answered(this.host.now);
   }
 
-  /** Rule 11: a connection came back; find out what the sink has and resend the rest. */
+  /** Rule 11: after a reconnect, Open asks for the sink's position, and the batches above it are resent. */
   onPeerUp(node: PeerId): void {
     for (const follower of this.followers.values()) {
-      // The committed position that it was told may not have arrived.
+      // The newest committed position may not have arrived.
       if (follower.entry.node === node) follower.told = 0;
       if (follower.entry.node === node && this.phase === 'ACTIVE' && this.behind(follower))
         this.sendOpen(follower);
@@ -339,7 +332,7 @@ export class Stream {
     });
   }
 
-  /** Start of a stream at the follower's base; `fresh`: for an empty sink. */
+  /** Sends the Start of the stream at the follower's base; `fresh`: to an empty sink. */
   private sendStart(follower: Follower, fresh: boolean): void {
     follower.state = 'starting';
     follower.asking.asked(this.host.now);
@@ -359,7 +352,7 @@ export class Stream {
     });
   }
 
-  private sendDelta(follower: Follower, batch: Batch): void {
+  private sendDelta(follower: Follower, batch: DeltaBatch): void {
     const { seq, ids, delta } = batch;
     this.told(follower);
     this.host.out.send(
@@ -400,14 +393,14 @@ export class Stream {
     }
   }
 
-  /** True if this phase cannot end without an answer of this sink. */
+  /** True if the take-over, or a commit, cannot go on without an answer of this sink. */
   private waitsFor(follower: Follower): boolean {
     if (this.phase === 'ACTIVE') return this.behind(follower);
     if (this.phase === 'FENCE') return follower.state === 'silent';
     return !follower.none && (follower.state === 'opened' || follower.state === 'starting');
   }
 
-  /** Acknowledgements wait for every sink. One that does not answer is reported: it can be replaced. */
+  /** Acknowledgements wait for every sink. A sink that does not answer is reported: it can be replaced. */
   reportStalled(): void {
     const { now, policy } = this.host;
     // This process did not run for a while (stopped, swapped out), so answers of sinks are not read yet.
@@ -424,7 +417,9 @@ export class Stream {
     }
   }
 
-  /** Parities that had this shard at the take-over: lost blocks are decoded from these. */
+  /**
+   * The parities that had this shard at the take-over, one of each index: lost blocks are decoded from them.
+   */
   get usableParities(): Follower[] {
     const byIndex = new Map<number, Follower>();
     for (const follower of this.followers.values()) {
@@ -437,7 +432,7 @@ export class Stream {
     return [...byIndex.values()];
   }
 
-  /** A mirror that had this shard at the take-over: it gives blocks without decoding. */
+  /** The mirror that had this shard at the take-over: it gives blocks without decoding. */
   get usableMirror(): Follower | undefined {
     for (const follower of this.followers.values())
       if (follower.entry.kind === 'M' && !follower.none) return follower;

@@ -1,11 +1,14 @@
-/** The two decisions of a change of owner (rules 19-21), as pure functions. */
-import type { Extent } from '../../native.js';
+/**
+ * The decisions of a take-over, as pure functions. Rules 19-21: a new owner waits for the promises of all
+ * sinks, has them all go to the minimum of their positions, and is active then.
+ */
+import type { Extent } from '../../engine/native.js';
 import type { Follower } from './follower.js';
 
 /**
- * The position to start from: the minimum over the sinks that follow the shard. Every acknowledged push is in
- * all of them, so it is at or below the minimum, and nothing acknowledged is rolled back. Undefined: nobody
- * has the shard.
+ * The base: the minimum position of the sinks that have a stream of the shard. Every acknowledged push is in
+ * all of them, so it is at or below the base, and no acknowledged push is rolled back. Undefined: no sink has
+ * the shard.
  */
 export function agreedBase(followers: Iterable<Follower>): number | undefined {
   let base: number | undefined;
@@ -24,8 +27,8 @@ export function oldestStream(followers: Iterable<Follower>): number {
 }
 
 /**
- * The highest extent of each table that any sink has seen: a rolled-back push leaves zeros in the slots
- * above, which is the state of slots that were never used.
+ * The highest extent of each table in any sink. A push that was rolled back leaves zeros in the slots above,
+ * which is the state of slots that were never used.
  */
 export function mergeExtents(followers: Iterable<Follower>): Extent[] {
   const merged = new Map<number, Extent>();

@@ -3,22 +3,27 @@
  * overdue. A block is counted once, however often it is asked for. The cost of each call does not depend on
  * how many blocks are under way.
  */
-import type { BlockList } from '../../native.js';
+import type { BlockList } from '../../engine/native.js';
 import { blockNumber } from '../shared/blocks.js';
 
-interface Request {
+/** Blocks that were asked for together. */
+interface RecoverQuestion {
+  /** All blocks of the question, also those that have come. */
   blocks: BlockList;
-  /** Of `blocks`, those that still count for this request. */
+  /** Number of its blocks that are under way; at 0 the question is removed. */
   left: number;
+  /** Milliseconds. */
   sentAt: number;
 }
 
-export class UnderWay {
-  private readonly byBlock = new Map<number, Request>();
-  /** In the order in which they were sent. */
-  private readonly requests = new Set<Request>();
+export class BlocksUnderWay {
+  /** Block number -> the question that it is under way for. A block is under way for one question at most. */
+  private readonly byBlock = new Map<number, RecoverQuestion>();
+  /** The questions with blocks under way, in the order in which they were sent. */
+  private readonly requests = new Set<RecoverQuestion>();
+  /** Blocks in `byBlock`, by kind. */
   private readonly counts: [keys: number, rows: number] = [0, 0];
-  /** Blocks that all who may have them were asked for. */
+  /** Blocks that all parities were asked for since the last `add` of the block (rule 22). */
   private readonly spread = new Set<number>();
 
   count(kind: 0 | 1): number {
@@ -29,7 +34,7 @@ export class UnderWay {
     return this.byBlock.has(blockNumber(column, index));
   }
 
-  /** Those of `blocks` that nobody was asked for. */
+  /** The blocks of `blocks` that are not under way. */
   fresh(blocks: BlockList): BlockList {
     let known = 0;
     for (let i = 0; i < blocks.length; i += 2) if (this.has(blocks[i]!, blocks[i + 1]!)) known++;
@@ -44,7 +49,7 @@ export class UnderWay {
     return rest;
   }
 
-  /** `blocks` are asked for now; none of them is under way. */
+  /** Notes a question for `blocks`, none of which is under way. */
   add(blocks: BlockList, now: number): void {
     const request = { blocks, left: blocks.length / 2, sentAt: now };
     this.requests.add(request);
@@ -56,7 +61,7 @@ export class UnderWay {
     }
   }
 
-  /** Everybody is asked for `blocks` now. Returns those that were not asked of everybody since `add`. */
+  /** Notes that all parities are asked for `blocks`. Returns the blocks of which that is new since `add`. */
   spreads(blocks: BlockList): BlockList {
     const fresh: number[] = [];
     for (let i = 0; i < blocks.length; i += 2) {
@@ -68,7 +73,7 @@ export class UnderWay {
     return fresh.length === blocks.length ? blocks : Uint32Array.from(fresh);
   }
 
-  /** They have come, or are asked for again. */
+  /** Notes that `blocks` are not under way any more: they have come, or are to be asked for again. */
   remove(blocks: BlockList): void {
     for (let i = 0; i < blocks.length; i += 2) {
       const number = blockNumber(blocks[i]!, blocks[i + 1]!);
@@ -80,9 +85,9 @@ export class UnderWay {
     }
   }
 
-  /** Takes out the requests that were sent before `time`; returns the missing blocks of each. */
+  /** Takes out the questions that were sent before `time`; returns the missing blocks of each. */
   takeOverdue(time: number): BlockList[] {
-    const overdue: Request[] = [];
+    const overdue: RecoverQuestion[] = [];
     for (const request of this.requests) {
       if (request.sentAt >= time) break;
       overdue.push(request);
@@ -95,7 +100,7 @@ export class UnderWay {
     });
   }
 
-  private stillMissing(request: Request): BlockList {
+  private stillMissing(request: RecoverQuestion): BlockList {
     const left: number[] = [];
     const { blocks } = request;
     for (let i = 0; i < blocks.length; i += 2) {

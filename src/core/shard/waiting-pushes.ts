@@ -1,7 +1,7 @@
 /**
- * Pushes that wait at a shard, one line per client: for the shard to become active, for lost blocks, or for
- * room. A line is contiguous, so the order of a client's pushes is kept; what does not fit is dropped and the
- * client sends it again.
+ * Pushes that wait at a shard, one line per client, until the shard is active, has the lost blocks, or has
+ * room. A line is contiguous, so the order of a client's pushes is kept. A push that does not fit is dropped,
+ * and the client resends it.
  */
 import type { PeerId } from '../../protocol/map.js';
 import { WaitingList } from '../shared/waiting-list.js';
@@ -13,7 +13,7 @@ interface WaitingPush {
 }
 
 export class WaitingPushes {
-  /** Entries are numbers of pushes. No line is empty. */
+  /** Client -> its line of numbers of pushes, ascending without gaps. No line is empty. */
   private readonly lines = new Map<PeerId, WaitingList<number>>();
 
   constructor(private readonly host: Pick<OwnerHost, 'policy' | 'waiting' | 'meter'>) {}
@@ -30,7 +30,7 @@ export class WaitingPushes {
     return [...this.lines.keys()];
   }
 
-  hold(client: PeerId, cseq: number, section: Uint8Array): void {
+  add(client: PeerId, cseq: number, section: Uint8Array): void {
     const known = this.lines.get(client);
     if (known ? cseq !== (known.last?.item ?? 0) + 1 : this.lines.size >= this.host.policy.maxParked) return;
     const line = known ?? this.newLine();

@@ -1,5 +1,5 @@
 /** Lists of blocks: (column, index) pairs, as the engine takes and gives them. */
-import type { BlockList } from '../../native.js';
+import type { BlockList } from '../../engine/native.js';
 
 const BLOCK_NUMBER = 2 ** 32;
 
@@ -18,7 +18,7 @@ export function blockNumber(column: number, index: number): number {
   return column * BLOCK_NUMBER + index;
 }
 
-/** `blocks` but `others`, each once. */
+/** The blocks of `blocks` that are not in `others`, each once. */
 export function without(blocks: BlockList, others: BlockList): BlockList {
   const skipped = new Set<number>();
   for (let i = 0; i < others.length; i += 2) skipped.add(blockNumber(others[i]!, others[i + 1]!));

@@ -21,7 +21,7 @@ export interface Span {
   size: number;
 }
 
-/** All spans, one after the other: a view where they lie so already, else a copy. */
+/** All spans in one array: a view where they lie one after the other already, else a copy. */
 export function joined(spans: readonly Span[]): Uint8Array {
   const [first] = spans;
   if (!first) return new Uint8Array(0);

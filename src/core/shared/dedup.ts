@@ -1,14 +1,15 @@
 /**
- * Which pushes of which clients a stream position includes (rule 5). Sequence numbers per (client, shard) are
- * contiguous, so one number per client is enough. A refused push uses its number up, and the newest refusals
- * are remembered, so that a retry gets the same refusal. They have a map of their own: a node has many of
- * these tables, and a client without refusals takes a few bytes in each.
+ * De-duplication: the pushes that a stream position includes. Rule 5: a client numbers its pushes for each
+ * shard from 1 without gaps, so one number per client is enough. A refused push uses its number up, and the
+ * newest refusals are remembered, so that a repeated push gets the same refusal. Refusals have a map of their
+ * own: a node has many of these tables, and a client without refusals takes a few bytes in each.
  *
- * A tombstone stays of a client whose session has ended: a late copy of its first push would otherwise look
- * like the first push of a new client. Ids only grow and are never reused, so tombstones are ranges of ids,
- * at most one between any two open sessions (rule 31).
+ * A client whose session has ended leaves a tombstone: a late copy of its first push would otherwise look
+ * like the first push of a new client. Rule 31: owner and sinks forget a client at the same position, and
+ * remember that its session ended. Ids only grow and are never reused, so tombstones are ranges of ids, at
+ * most one between any two open sessions.
  */
-import { invariant } from '../../errors.js';
+import { invariant } from '../../common/errors.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { DedupEntry, EndedSessions, Refusal, SkippedPushes, StreamId } from '../../protocol/messages.js';
 import type { SessionRange } from './session-ranges.js';
@@ -20,13 +21,14 @@ import type { SessionRange } from './session-ranges.js';
  */
 export const PUSH_WINDOW = 64;
 
-type Refused = [cseq: number, code: Refusal];
+type RefusedPush = [cseq: number, code: Refusal];
 
 export class Dedup {
+  /** Client -> number of its newest push here, from 1. The number only grows; `end` forgets the client. */
   private readonly lastOf = new Map<PeerId, number>();
-  /** Of clients with refusals. */
-  private readonly refusedOf = new Map<PeerId, Refused[]>();
-  /** Ended sessions: ascending ranges with open ones between them. */
+  /** Client -> its newest refusals, ascending, at most `PUSH_WINDOW`. A client without any has no entry. */
+  private readonly refusedOf = new Map<PeerId, RefusedPush[]>();
+  /** Ids of ended sessions: ascending ranges that do not touch. No id in a range is a key of `lastOf`. */
   private ended: [first: PeerId, last: PeerId][] = [];
 
   static from(entries: readonly DedupEntry[]): Dedup {
@@ -55,7 +57,7 @@ export class Dedup {
     return this.refusedOf.get(client)?.find(([number]) => number === cseq)?.[1];
   }
 
-  /** Clients with pushes here whose session is not known to have ended. */
+  /** Clients with pushes here. The session of none of them is known to have ended. */
   clients(): PeerId[] {
     return [...this.lastOf.keys()];
   }
@@ -69,12 +71,12 @@ export class Dedup {
     return this.endedUpTo(client) >= client;
   }
 
-  /** End of the range that begins at or before an id; -1: there is none. */
+  /** End of the last range that begins at or before `id`; -1: no range does. */
   private endedUpTo(id: PeerId): PeerId {
     return this.ended[this.rangesBefore(id + 1) - 1]?.[1] ?? -1;
   }
 
-  /** How many ranges begin before an id. */
+  /** Number of the ranges that begin before `id`. */
   private rangesBefore(id: PeerId): number {
     let [low, high] = [0, this.ended.length];
     while (low < high) {
@@ -86,9 +88,9 @@ export class Dedup {
   }
 
   /**
-   * Which of these ranges of ended sessions are to be recorded here: those that have a client of this table,
-   * and those that join tombstones. The ranges reach from one open session to the next, so there are no more
-   * tombstones than open sessions, plus one.
+   * The ranges of ended sessions that are to be recorded here: a range with a client of this table, or one
+   * that joins tombstones. The ranges reach from one open session to the next, so there is at most one
+   * tombstone more than there are open sessions.
    */
   tombstones(ranges: readonly SessionRange[]): EndedSessions[] {
     const found: EndedSessions[] = [];
@@ -99,8 +101,8 @@ export class Dedup {
   }
 
   /**
-   * Clients of this table in a range of ids, at most `max`. Ids that have ended are passed over, because an
-   * old range grows at its end only.
+   * Clients of this table in a range of ids, at most `max`. Ids that have ended are passed over: an old range
+   * grows only at its end.
    */
   private clientsIn(first: PeerId, last: PeerId, max = Number.POSITIVE_INFINITY): PeerId[] {
     const found: PeerId[] = [];
@@ -116,14 +118,14 @@ export class Dedup {
     return found;
   }
 
-  /** Tombstones that a range overlaps or touches: the first of them, and how many. */
+  /** The tombstones that a range overlaps or touches: index of the first, and their number. */
   private touching(first: PeerId, last: PeerId): [at: number, count: number] {
     let at = this.rangesBefore(first);
     if (at > 0 && this.ended[at - 1]![1] >= first - 1) at--;
     return [at, Math.max(0, this.rangesBefore(last + 2) - at)];
   }
 
-  /** Records what was never recorded here: the next number of its client, or the end of sessions. */
+  /** Records an id for the first time: the next number of its client, a skip, or the end of sessions. */
   append(id: StreamId): void {
     const last = isTombstone(id) ? 0 : this.last(id[0]);
     if (isSkip(id)) invariant(id[1] > last, 'what is skipped is above what was recorded', { id, last });
@@ -134,6 +136,7 @@ export class Dedup {
     this.record(id);
   }
 
+  /** Records an id that may have been recorded before. */
   record(id: StreamId): void {
     if (isTombstone(id)) {
       this.end(id[0], id[1]);
@@ -176,7 +179,7 @@ export function isTombstone(id: StreamId | DedupEntry): id is EndedSessions {
   return id[2] === 'ENDED';
 }
 
-/** Numbers that a shard has forgotten. */
+/** True if the id stands for numbers that the shard has forgotten. */
 export function isSkip(id: StreamId): id is SkippedPushes {
   return id[2] === 'SKIPPED';
 }

@@ -1,7 +1,7 @@
-/** Calls of the engine with bytes that came in a message. */
-import { describe, type ErrorCode, KintsugiError } from '../../errors.js';
+/** Calls of the engine with bytes from a message. */
+import { describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
 
-/** The engine checks its arguments before it changes anything, and throws errors with these codes. */
+/** Codes of errors that the engine throws for its arguments. It checks them before it changes anything. */
 const OF_THE_MESSAGE: ReadonlySet<unknown> = new Set([
   'BAD_ARGUMENT',
   'BAD_FRAME',
@@ -11,7 +11,7 @@ const OF_THE_MESSAGE: ReadonlySet<unknown> = new Set([
 ] satisfies ErrorCode[]);
 
 /**
- * What the engine refuses is wrong with the message.
+ * Calls the engine with bytes of a message. Arguments that the engine refuses are a fault of the message.
  * @throws BAD_FRAME; MEMORY_LIMIT when the message is right and there is no memory for it
  */
 export function takingForeign<T>(call: () => T): T {

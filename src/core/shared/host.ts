@@ -1,4 +1,4 @@
-/** What every machine of a node gets from the node that runs it. */
+/** The accounts and effects that all machines of a node share: owners, streams and sinks. */
 import type { DeltaBytes } from './delta-bytes.js';
 import type { Meter } from './meter.js';
 import type { Outbox } from './outbox.js';
@@ -9,19 +9,19 @@ import type { RateLimit } from './rate.js';
 export interface CoreHost {
   readonly out: Outbox;
   readonly policy: Policy;
-  /** Of all deltas on this node. */
+  /** Account of the bytes of all deltas on this node. */
   readonly deltaBytes: DeltaBytes;
-  /** Of background recovery on this node. */
+  /** Pace of all background recovery on this node. */
   readonly pace: Pace;
-  /** Of all planned moves to this node. */
+  /** Limit on the rate of all planned moves to this node. */
   readonly moveRate: RateLimit;
-  /** What is counted of requests, for whoever looks at this node. */
+  /** Counts requests, rows and times for observers of this node. */
   readonly meter: Meter;
   /** Milliseconds of the newest tick. */
   readonly now: number;
   /**
-   * Nothing but effects of this step refers to these bytes any more: a hint, so that large ones need not wait
-   * for the garbage collector.
+   * Takes bytes that only effects of this step still refer to. It is a hint, so that the memory of large ones
+   * need not wait for the garbage collector.
    */
   discard(bytes: Uint8Array): void;
 }

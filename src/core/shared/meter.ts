@@ -1,11 +1,12 @@
 /**
- * What a node counts of its requests: plain numbers, added up where the work is done, read by whoever asks.
- * No decision depends on these numbers. Durations need a finer clock than that of ticks, so the runtime gives
- * the time before and after each step (`begin`, `end`); without these calls the clock of ticks counts.
+ * Counters of a node's requests: plain numbers, added to where the work is done, read when somebody asks. No
+ * decision depends on these numbers. Durations need a finer clock than that of ticks, so the runtime gives
+ * the time before and after each step (`begin`, `end`).
  */
+import { readSectionHeader } from '../../protocol/section-header.js';
 import { DURATION_BOUNDS_SECONDS, type Histogram, type OpTelemetry } from '../../protocol/telemetry.js';
 
-/** Durations in buckets. */
+/** A histogram of durations. Bounds are in seconds, and arguments in milliseconds. */
 export class Durations {
   private readonly counts = new Float64Array(DURATION_BOUNDS_SECONDS.length + 1);
   private sumSeconds = 0;
@@ -23,15 +24,18 @@ export class Durations {
   }
 }
 
-/** Of pulls, or of pushes. */
-export class OpMeter {
+/** Counters of one kind of request: pulls or pushes. All but `begun` only grow. */
+class OpMeter {
+  /** Messages that arrived. */
   requests = 0;
+  /** Rows that their sections named, of all tables. */
   rows = 0;
-  /** By the id of the table. */
+  /** Table id -> rows of that table. */
   readonly rowsOf: number[] = [];
+  /** Error code -> requests that failed with it. */
   private readonly failed = new Map<string, number>();
   private readonly duration = new Durations();
-  /** Requests of this step that do not wait. */
+  /** Requests of this step that do not wait: their duration is that of the step. `end` sets it to 0. */
   private begun = 0;
 
   arrived(): void {
@@ -39,26 +43,22 @@ export class OpMeter {
     this.begun++;
   }
 
-  /** What `section` asks for: its header names tables and counts (native.ts). It may be malformed. */
+  /** Counts the rows that a section asks for. The section may be malformed: see `readSectionHeader`. */
   read(section: DataView, start: number, end: number, tables: number): void {
-    if (end - start < 8) return;
-    const count = section.getUint32(start, true);
-    if (count > (end - start - 8) / 16) return;
-    for (let at = start + 8, left = count; left > 0; at += 16, left--) {
-      const table = section.getUint32(at, true);
-      const rows = section.getUint32(at + 4, true);
-      if (table > tables || rows > (end - start) / 8) return;
-      this.rows += rows;
-      this.rowsOf[table] = (this.rowsOf[table] ?? 0) + rows;
-    }
+    readSectionHeader(section, start, end, tables, this.addRows);
   }
+
+  private readonly addRows = (table: number, rows: number): void => {
+    this.rows += rows;
+    this.rowsOf[table] = (this.rowsOf[table] ?? 0) + rows;
+  };
 
   /** A request of this step waits. */
   waits(): void {
     this.begun--;
   }
 
-  /** One that waited is over. */
+  /** A request that waited has ended; `ms` is the time since it came. */
   waited(ms: number): void {
     this.duration.add(Math.max(0, ms));
   }
@@ -81,12 +81,13 @@ export class OpMeter {
 export class Meter {
   readonly pull = new OpMeter();
   readonly push = new OpMeter();
+  /** From the flush of a batch to its commit, counted once per push. */
   readonly commit = new Durations();
-  /** Lost blocks of data shards that are here again: those that requests waited for, and others. */
+  /** Lost blocks of data shards that are here again: blocks that requests waited for, and others. */
   readonly recoveredBlocks = { demand: 0, background: 0 };
   /** Blocks that planned moves brought here. */
   movedBlocks = 0;
-  /** Milliseconds of the step that is under way. */
+  /** When the current step began, in milliseconds of the runtime's clock. */
   at = 0;
 
   begin(ms: number): void {

@@ -1,6 +1,6 @@
 /**
- * What a machine of the core answers to an input. Machines never touch the network, a clock or a disk: they
- * collect effects, and the runtime (or the simulator) carries them out.
+ * Effects: the answers of a machine of the core to an input. Machines never touch the network, a clock or a
+ * disk: they collect effects, and the runtime (or the simulator) carries them out.
  */
 
 import type { SegmentRef } from '../../protocol/checkpoints.js';
@@ -11,13 +11,12 @@ export interface SendEffect {
   kind: 'send';
   to: PeerId;
   message: Message;
-  /** Opaque bytes; nobody changes them after they were handed over. */
+  /** Opaque bytes. Nobody changes them once they are in an effect. */
   parts: readonly Uint8Array[];
 }
 
 /**
- * Something that happened and that a person or a report wants to know; the runtime logs it with its own
- * clock.
+ * An event that a person or a report wants to know of. The runtime logs it with its own clock.
  */
 export interface EventEffect {
   kind: 'event';
@@ -26,53 +25,55 @@ export interface EventEffect {
 }
 
 /** Rows of one table in a file of a checkpoint. The n-th arrays of each list belong together. */
-export interface SavedTable {
+export interface StoredTable {
   name: string;
   keys: BigUint64Array[];
   values: Float32Array[];
-  /** Empty arrays where the optimizer has no state, or only values are saved. */
+  /** The arrays are empty where the optimizer has no state, or only values are saved. */
   state: Float32Array[];
 }
 
 /**
- * Encode these rows as a segment and put it into the place `url` under `name`, durably. The runtime answers
- * with the input `stored`, when the file is there, or `storeFailed`, after its own retries. Nobody changes
- * the arrays any more.
+ * The runtime encodes these rows as a segment and puts it into the place `url` under `name`, durably. It
+ * answers with the input `stored`, when the file is there, or `storeFailed`, after its own retries. Nobody
+ * changes the arrays any more.
  */
 export interface StoreEffect {
   kind: 'store';
   token: number;
   url: string;
   name: string;
-  /** Of the values only, without state: an export. */
+  /** True for an export: only values are stored, without the optimizer's state. */
   valuesOnly: boolean;
-  tables: SavedTable[];
-  /** De-duplication state of the shard at `position`: of its last segment in a full job. */
+  tables: StoredTable[];
+  /**
+   * De-duplication state of the shard at `position`. Only the last segment of a shard in a full job has it.
+   */
   sessions?: DedupEntry[];
-  /** Whose rows these are, and at which position of its stream. */
+  /** The shard of these rows, and the position in its stream that they are of. */
   group: number;
   member: number;
   position: number;
 }
 
 /**
- * Read this file from the place `url`, and check that it is what the manifest says it is: of this size and
- * digest, and of this shard. The runtime answers with the input `fetched` or `fetchFailed`.
+ * The runtime reads this file from the place `url`, and checks that it has the size, the digest and the shard
+ * that the manifest says. It answers with the input `fetched` or `fetchFailed`.
  */
 export interface FetchEffect {
   kind: 'fetch';
   token: number;
   url: string;
   segment: SegmentRef;
-  /** Whose file it is, in the checkpoint. */
+  /** The shard that the file belongs to in the checkpoint. */
   pool: string;
   group: number;
   member: number;
 }
 
 /**
- * Close the connection to this peer and drop the bytes that the peer has not read: the peer needs none of
- * them.
+ * The runtime closes the connection to this peer and drops the bytes that the peer has not read: the peer
+ * needs none of them.
  */
 export interface HangUpEffect {
   kind: 'hangUp';
@@ -82,6 +83,7 @@ export interface HangUpEffect {
 export type Effect = SendEffect | EventEffect | StoreEffect | FetchEffect | HangUpEffect;
 
 export class Outbox {
+  /** Effects since the last `take`, in the order in which they are to be carried out. */
   private effects: Effect[] = [];
 
   send(to: PeerId, message: Message, parts: readonly Uint8Array[] = []): void {

@@ -14,22 +14,21 @@
  * in moves. While that rate holds, no move is slower, however few requests are served. The takeover from a
  * mirror at the end of a move is background, so that rate counts for the background, too.
  */
+import { BLOCK_BYTES } from '../../protocol/blocks.js';
 
-/** Blocks are about 4 KiB; the pace is stated in bytes and counted in blocks. */
-export const BLOCK_BYTES = 4096;
-/** Requests are counted over so long. */
+/** Requests are counted over windows of this length. */
 const WINDOW_MS = 400;
-/** Without a request for so long there is no limit. */
+/** After this time without a request there is no limit. */
 const IDLE_MS = 500;
 const START_BYTES_PER_SECOND = 2 << 20;
-/** With this floor every recovery ends. */
+/** The floor, so that every recovery ends. */
 const LEAST_BYTES_PER_SECOND = 2 << 20;
 const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;
 /** How long a `movePace` of the scheduler holds. The scheduler repeats it more often. */
 const NEEDED_MS = 1500;
-/** At most so much unused allowance is carried over, or so much overdrawn. */
+/** The allowance of this time is the most that is carried over, and the most that is overdrawn. */
 export const BURST_MS = 100;
-/** Served requests, as a part of the baseline; with fewer the background is too fast. */
+/** Target of served requests, as a part of the baseline. With fewer, the background is too fast. */
 const TARGET_RATIO = 0.97;
 /** Gain of the controller. A step is proportional to the deviation, so noise cancels out over windows. */
 const GAIN = 5;
@@ -38,30 +37,32 @@ const MOST_SLOWER = 0.7;
 /** Weight of a window in the baseline. */
 const LEARN = 0.2;
 /**
- * The same while blocks come or go. It is not 0, because the baseline of a job that asks for less than before
- * would stay too high.
+ * Weight of a window in which blocks come or go. It is not 0, because the baseline of a job that asks for
+ * less than before would stay too high.
  */
 const LEARN_MEANWHILE = 0.01;
-/** The same while shards move, which can last. */
+/** Weight of a window in which shards move, which can last. */
 const LEARN_MOVING = 0.001;
 /**
- * Of each `MOVE_WINDOWS` windows with moves, the last `PAUSE_WINDOWS` are a pause. The pause is long enough
- * to contain a whole window of each giver, whose windows begin at other times.
+ * Moves pause in the last `PAUSE_WINDOWS` of each `MOVE_WINDOWS` windows. The pause is long enough to contain
+ * a whole window of each giver, whose windows begin at other times.
  */
 const MOVE_WINDOWS = 12;
 const PAUSE_WINDOWS = 3;
 /** Weight of the newest window in the ratio that others are told. */
 const NEWEST = 0.5;
 
-/** After a loss, only keys are recovered for so long, then only keys and rows, and then parities, too. */
+/** Time after a loss in which only keys are recovered, and in which only keys and rows are, in ms. */
 const KEYS_ALONE_MS = 100;
 const ROWS_ALONE_MS = 250;
 
 /** A rate that the controller adjusts, and the bytes of it that are not used yet. */
 class Allowance {
-  /** The rate is at least this; it does not change what the controller has found. */
+  /** Bytes per second that the scheduler asked for; 0: none. `adjusted` does not depend on it. */
   needed = 0;
+  /** Bytes that may be asked for now: within plus and minus `burst(rate)`. */
   private bytes = burst(START_BYTES_PER_SECOND);
+  /** Bytes per second, as the controller has found: between the least and the most. */
   private adjusted = START_BYTES_PER_SECOND;
 
   get rate(): number {
@@ -99,29 +100,41 @@ export class Pace {
   private readonly saves = new Allowance();
   /** Requests per millisecond while nothing is missing and nothing moves; undefined: not known yet. */
   private baseline: number | undefined;
+  /** Requests since the window began. */
   private served = 0;
+  /** When the window began: the first tick, then every `WINDOW_MS` or later. */
   private windowFrom: number | undefined;
+  /** When `tick` last ran; all times here are in milliseconds of its clock. */
   private last: number | undefined;
+  /** When a member of a group was last lost. */
   private disturbedAt = Number.NEGATIVE_INFINITY;
+  /** As `tick` was told. */
   private decoding = false;
+  /** As `tick` was told. */
   private moving = false;
+  /** The newest tick at which the window had a request. */
   private lastRequest = Number.NEGATIVE_INFINITY;
+  /** At the last tick there had been no request for more than `IDLE_MS`. */
   private idle = false;
-  /** Served requests as a part of the baseline, over the last windows that had any. */
+  /** Served requests as a part of the baseline, smoothed over the last windows that had any. */
   private servedRatio = 1;
-  /** In this window blocks were given or taken. */
+  /** Blocks were given or taken in this window. */
   private busy = false;
-  /** In this window rows were read for a checkpoint. */
+  /** Rows were read for a checkpoint in this window. */
   private saving = false;
-  /** Until when `Allowance.needed` holds. */
+  /** Time after which `Allowance.needed` is 0 again. */
   private neededUntil = Number.NEGATIVE_INFINITY;
-  /** Rates of windows in which this node gave nothing, while there are moves in the job. */
+  /**
+   * Rates of windows in which this node gave nothing while moves were in the job: at most a pause, plus 1.
+   */
   private pause: number[] = [];
-  /** Windows with moves to this node, counted in rounds that end with a pause. */
+  /** Number of the window in its round of `MOVE_WINDOWS` windows; counts windows with moves to this node. */
   private moveWindows = 0;
-  /** Ratios that givers told since the last window; when one last told a ratio, or that it is idle. */
+  /** Ratios that givers told in this window. */
   private heard: number[] = [];
+  /** When a giver last told a ratio. */
   private heardBusy = Number.NEGATIVE_INFINITY;
+  /** When a giver last told that it is idle. */
   private heardIdle = Number.NEGATIVE_INFINITY;
 
   /** A member of a group was lost. */
@@ -133,19 +146,19 @@ export class Pace {
     this.served++;
   }
 
-  /** Moves to this node are to go at least so fast, for a moment. */
+  /** For `NEEDED_MS` moves to this node are at least this fast. */
   need(bytesPerSecond: number): void {
     this.background.needed = this.moves.needed = bytesPerSecond;
     this.neededUntil = (this.last ?? 0) + NEEDED_MS;
   }
 
-  /** Content is given to a sink. Returns the ratio of requests that are served; undefined: no requests. */
+  /** Notes that content is given to a sink. Returns the ratio of served requests; undefined: no requests. */
   give(): number | undefined {
     this.busy = true;
     return this.idle ? undefined : this.servedRatio;
   }
 
-  /** A giver of content to a planned move told its ratio; undefined: it is idle. */
+  /** Notes the ratio that a giver of content to a planned move told; undefined: the giver is idle. */
   hear(servedRatio: number | undefined): void {
     this.busy = true;
     if (servedRatio === undefined) this.heardIdle = this.last ?? 0;
@@ -156,8 +169,8 @@ export class Pace {
   }
 
   /**
-   * `recovering`: blocks are missing on this node. `decoding`: some of them are rows of a data shard, and
-   * they are coming. `moving`: there are planned moves in the job, and nothing else is missing here.
+   * `recovering`: blocks are missing on this node. `decoding`: rows of a data shard are among them, and
+   * answers come. `moving`: the job has planned moves, and nothing else is missing here.
    */
   tick(now: number, recovering: boolean, decoding = false, moving = false): void {
     this.decoding = decoding;
@@ -202,7 +215,7 @@ export class Pace {
     if (this.moving) this.moveWindows = (this.moveWindows + 1) % MOVE_WINDOWS;
   }
 
-  /** Rates that the baseline is updated with, and their weights. */
+  /** Rates that update the baseline, with their weights. */
   private lessons(rate: number, recovering: boolean): [rate: number, weight: number][] {
     if (!this.moving) {
       this.pause = [];
@@ -220,7 +233,7 @@ export class Pace {
     return [...rest.map((each): [number, number] => [each, LEARN]), [rate, LEARN_MOVING]];
   }
 
-  /** Planned moves pause; what is served meanwhile updates the baseline. */
+  /** Planned moves pause: requests that are served meanwhile update the baseline. */
   private get pausing(): boolean {
     return this.moving && this.moveWindows >= MOVE_WINDOWS - PAUSE_WINDOWS;
   }
@@ -240,13 +253,13 @@ export class Pace {
     return open && !this.decoding && !this.since(this.disturbedAt, ROWS_ALONE_MS);
   }
 
-  /** Rows may be read for a checkpoint: requests and whatever is missing come first. */
+  /** Rows may be read for a checkpoint. Requests and missing blocks come first. */
   get openForSaves(): boolean {
     if (this.decoding || this.since(this.disturbedAt, ROWS_ALONE_MS)) return false;
     return this.idle || this.saves.open;
   }
 
-  /** Bytes per second that it allows while there are requests. */
+  /** Bytes per second that the pace allows while there are requests. */
   rates(): { recovery: number; moves: number; saves: number } {
     const { background, moves, saves } = this;
     return { recovery: background.rate, moves: moves.rate, saves: saves.rate };
@@ -257,7 +270,7 @@ export class Pace {
     return this.idle && !this.since(this.disturbedAt, KEYS_ALONE_MS);
   }
 
-  /** The same, for the givers of moves as well. */
+  /** Messages of moves may be large: the givers are idle, too. */
   get wideForMoves(): boolean {
     return this.wide && this.since(this.heardIdle, IDLE_MS) && !this.since(this.heardBusy, IDLE_MS);
   }
@@ -287,7 +300,7 @@ function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** The most that is carried over, in bytes. */
+/** The largest unused allowance of a rate, in bytes. */
 export function burst(bytesPerSecond: number): number {
   return (bytesPerSecond * BURST_MS) / 1000;
 }

@@ -3,16 +3,16 @@
  * carry.
  */
 export interface Policy {
-  /** Repeat an unanswered Open, Start, Recover or Want after this time. */
+  /** An unanswered Open, Start, Recover or Want is repeated after this time. */
   retryMs: number;
   /**
-   * An owner stops applying pushes while its uncommitted batches hold more than this; it goes on when acks
-   * come.
+   * An owner applies no pushes while its uncommitted batches have more bytes than this; it goes on when
+   * acknowledgements come.
    */
   maxUncommittedBytes: number;
   /**
-   * What deltas may take of a node's memory: uncommitted batches, logs of sinks and what connections have to
-   * send. At the limit a shard applies one batch at a time, when the one before is committed.
+   * Bytes that deltas may take on a node: uncommitted batches, logs of sinks and bytes that connections have
+   * to send. At the limit a shard applies a batch only when the one before is committed.
    */
   maxDeltaBytes: number;
   /**
@@ -23,66 +23,81 @@ export interface Policy {
   /** An open batch of more than this is sent before another push joins it. */
   maxOpenBytes: number;
   /**
-   * Rows of one shard in one pull beyond this are refused with LIMIT; one message carries at most so much.
+   * Bytes of rows of one shard in one pull. More are refused with LIMIT: they would not fit a message.
    */
   maxRowsBytes: number;
-  /** An owner tells the scheduler of a sink that has not answered for so long. */
+  /**
+   * Bytes of answers to pulls that are gathered and that sockets have not taken. Further pulls wait. One
+   * client may hold a quarter of it. Default: 128 MiB, and at most a quarter of `--memory`.
+   */
+  maxAnswerBytes: number;
+  /**
+   * A client whose socket has taken nothing of its answers for this time is disconnected when others wait for
+   * room.
+   */
+  answerStallMs: number;
+  /** An owner reports a sink that has not answered for this time to the scheduler. */
   sinkStallMs: number;
   /**
-   * Pushes of one client that wait at one shard for lost blocks; further ones are dropped and resent by the
-   * client.
+   * Pushes of one client that may wait at one shard. Further ones are dropped, and the client resends them.
    */
   maxHeldPushes: number;
   /**
-   * Pushes and pulls that wait at one shard before it serves; beyond it pulls are rejected, pushes dropped
-   * and resent.
+   * Pulls that may wait at one shard, and clients whose pushes may. Further pulls are rejected, and pushes of
+   * further clients are dropped and resent.
    */
   maxParked: number;
   /**
-   * Bytes of all messages, pushes and pulls that wait on one node; beyond it as with `maxParked`. Pushes may
-   * take 3/4 of it.
+   * Bytes of all messages, pushes and pulls that wait on one node. At the limit pulls are rejected and pushes
+   * dropped, as with `maxParked`. Pushes may take 3/4 of it.
    */
   maxParkedBytes: number;
-  /** A parked pull is answered TIMEOUT after this time. */
+  /**
+   * Bytes of frames on their way to the node: half for the windows of its links, half for frames that are
+   * larger. A client that sends more than it was granted is hung up with LIMIT.
+   */
+  maxReceivedBytes: number;
+  /** A waiting pull is answered TIMEOUT after this time. */
   parkedPullMs: number;
   /**
-   * Blocks that one owner asks for and has not received, and that one sink wants from one member; a fraction
-   * of it while requests are served. On demand there is no limit but that of requests.
+   * Blocks that one owner may have asked for and not received, and one sink from one member; a fraction of it
+   * while requests are served. An owner may have twice as many under way on demand.
    */
   recoveryWindow: number;
-  /** Blocks in one Recover or Want; likewise. */
+  /** Blocks in one Recover or Want; a fraction of it while requests are served. */
   recoveryChunk: number;
   /**
-   * Bytes per second that one owner or one sink asks for in the background; 0 = the pace that leaves room for
-   * requests.
+   * Bytes per second that one owner or one sink asks for in the background; 0: the pace of the node, which
+   * leaves room for requests.
    */
   recoveryRate: number;
-  /** Bytes per second that a node takes in for planned moves; 0 = as fast as leaves room for requests. */
+  /** Bytes per second that a node takes in for planned moves; 0: the pace of the node. */
   moveRate: number;
   /**
-   * Copies of rows that changed before a checkpoint had read them, and files of the checkpoint that are not
-   * stored yet. From half of the limit on, reading ignores its pace. At the limit the attempt fails, because
-   * pushes do not wait for it.
+   * Bytes of rows that the engine keeps because they changed before a checkpoint had read them, and of files
+   * of the checkpoint that are not stored yet. From half of the limit on, reading ignores its pace. At the
+   * limit the attempt fails, because pushes do not wait for it.
    */
   checkpointBytes: number;
-  /** Rows that are read for a checkpoint in one turn. */
+  /** Bytes of rows that are read for a checkpoint in one turn. */
   saveChunkBytes: number;
-  /** A file of a checkpoint is closed when it has so much, so that it is written in one request. */
+  /** A file of a checkpoint is closed at this size, so that it is written in one request. */
   segmentBytes: number;
   /**
-   * Deltas of one shard that may be on their way to a replica. Beyond this the owner forgets the replica,
-   * which begins again.
+   * Bytes of deltas of one shard that may be on their way to a replica. Beyond this the owner forgets the
+   * replica, which begins again.
    */
   maxReaderBytes: number;
-  /** A replica that has not asked where a shard is for so long is not sent its deltas any more. */
+  /** An owner forgets a replica that has not asked for the position of the shard for this time. */
   readerSilentMs: number;
+  /** A node sends a heartbeat at this interval. */
   heartbeatMs: number;
   /**
    * Interval at which a node whose shards remember clients asks the scheduler which sessions are open: a
    * message about ended sessions may have been lost.
    */
   sessionCheckMs: number;
-  /** Refuse pushes while a group has no sink at all, instead of acknowledging unprotected ones. */
+  /** Pushes wait while their group has no parity at all, instead of being acknowledged unprotected. */
   requireRedundancy: boolean;
 }
 
@@ -93,10 +108,13 @@ export const DEFAULT_POLICY: Policy = {
   maxSectionBytes: 12 << 20,
   maxOpenBytes: 8 << 20,
   maxRowsBytes: 32 << 20,
+  maxAnswerBytes: 128 << 20,
+  answerStallMs: 2000,
   sinkStallMs: 3000,
   maxHeldPushes: 64,
   maxParked: 4096,
   maxParkedBytes: 256 << 20,
+  maxReceivedBytes: 4 * (1 << 30),
   parkedPullMs: 30_000,
   recoveryWindow: 1024,
   recoveryChunk: 128,
@@ -118,6 +136,10 @@ export interface SchedulerPolicy {
   reconnectMs: number;
   /** A node that sends nothing is dead after this time. */
   silentMs: number;
+  /** A node whose process sends pulses while its event loop does not turn is dead after this time. */
+  stoppedMs: number;
+  /** A node whose event loop turns late for this time is overloaded, which is told and changes nothing. */
+  overloadedMs: number;
   /** A node whose machine acknowledges nothing, to nobody who has a link to it, is dead after this time. */
   vanishedMs: number;
   /**
@@ -126,19 +148,21 @@ export interface SchedulerPolicy {
    * STALE_NODE, and joins as a new node when it is started again.
    */
   maxAbsentNodes: number;
-  /** A peer that lacks what was decided so long ago gets a whole map, at most one in this time. */
+  /** A peer whose map lacks a decision older than this gets a whole map, at most one in this time. */
   lateMapMs: number;
   maxTables: number;
   /** The session of a client that is not connected to the scheduler ends after this time. */
   sessionMs: number;
-  /** Nodes are told at most so often which sessions have ended, of clients and of ranges of samples. */
+  /** Nodes are told of ended sessions, of clients and of ranges of samples, at most once in this time. */
   sessionEndsMs: number;
   /**
-   * While so many sessions are open, a further client ends that of the one that is away for longest; when
-   * none is away for `reconnectMs`, it is refused with LIMIT.
+   * Most open sessions. At the limit, a further client ends the session of the client that is away for
+   * longest. When none is away for `reconnectMs`, the further client is refused with LIMIT.
    */
   maxSessions: number;
-  /** While so many answers and other effects wait for the store, requests of clients are refused. */
+  /**
+   * Most answers and other effects that wait for the store. At the limit, requests of clients are refused.
+   */
   maxHeldEffects: number;
   /** A node whose sink stalled, or that was refused memory for a shard, gets nothing new for this time. */
   avoidMs: number;
@@ -159,17 +183,19 @@ export interface SchedulerPolicy {
   maxUnsavedBatches: number;
   /** A node is asked again for shards of a checkpoint that it has not saved after this time. */
   saveRetryMs: number;
-  /** A checkpoint that comes no further for so long has failed. */
+  /** A checkpoint without progress for this time has failed. */
   saveStallMs: number;
-  /** Clients hold their pushes back for a checkpoint with a barrier at most for so long; then it fails. */
+  /** Longest time for which clients hold their pushes back for a barrier. Then the checkpoint fails. */
   barrierMs: number;
-  /** Files of a shard that a checkpoint may need beside those with all its rows; then it is saved in full. */
+  /** Increments that a checkpoint may need for a shard; then the shard is saved in full. */
   maxIncrements: number;
 }
 
 export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   reconnectMs: 1000,
   silentMs: 5000,
+  stoppedMs: 30_000,
+  overloadedMs: 10_000,
   vanishedMs: 700,
   maxAbsentNodes: 1024,
   lateMapMs: 1000,

@@ -3,11 +3,12 @@
  * clock. Without a configured limit the pace of the node decides (pace.ts).
  */
 
-import { BLOCK_BYTES, BURST_MS, burst, type Pace } from './pace.js';
+import { BLOCK_BYTES } from '../../protocol/blocks.js';
+import { BURST_MS, burst, type Pace } from './pace.js';
 import type { Policy } from './policy.js';
 
-/** Blocks under way, and in one message. */
-export interface Reach {
+/** The most blocks under way (`window`), and in one message (`chunk`). */
+export interface BlockReach {
   window: number;
   chunk: number;
 }
@@ -19,16 +20,19 @@ export interface Reach {
 const NARROW_WINDOW = 4;
 const NARROW_CHUNK = 2;
 
-/** Without requests: few large messages cost the least. */
-export function widest({ recoveryWindow, recoveryChunk }: Policy): Reach {
+/** The reach without requests: few large messages cost the least. */
+export function widest({ recoveryWindow, recoveryChunk }: Policy): BlockReach {
   return { window: recoveryWindow, chunk: recoveryChunk };
 }
 
 export class RateLimit {
+  /** Bytes that may be asked for: at most a burst. `take` makes it negative by at most one message. */
   private allowance = 0;
+  /** When `tick` last ran, in milliseconds; undefined: never, so that the first tick gives a burst. */
   private last: number | undefined;
 
   constructor(
+    /** 0: no limit is configured, and the pace decides. */
     private readonly bytesPerSecond: number,
     private readonly pace: Pace,
     private readonly what: 'rows' | 'parity' | 'move' | 'save',
@@ -53,8 +57,8 @@ export class RateLimit {
     return this.bytesPerSecond <= 0 || this.allowance > 0;
   }
 
-  /** How much to ask for at once. */
-  reach(policy: Policy): Reach {
+  /** Limits of the next questions: narrow ones while requests may wait behind their answers. */
+  reach(policy: Policy): BlockReach {
     const { window, chunk } = widest(policy);
     const wide = this.what === 'move' ? this.pace.wideForMoves : this.pace.wide;
     if (this.bytesPerSecond <= 0 && wide) return { window, chunk };

@@ -1,34 +1,36 @@
 /**
- * When to ask again for something that was asked for and has not come. The core has no timers: its machines
- * look at each tick whether a question is overdue.
+ * Retries decide when an unanswered question is asked again. The core has no timers: its machines look at
+ * each tick whether a question is overdue.
  */
 
-/** For recovery: an answer to one of many questions says that the others are being worked on. */
+/** Patience of recovery: an answer to one of many questions says that the others are being worked on. */
 export const PATIENCE = 4;
 
 export interface RetryOptions {
-  /** A question is overdue after this time. */
+  /** A question without any answer is overdue after this time. */
   waitMs: number;
   /** `lengthen` doubles the wait up to this; default: it stays as it is. */
   maxWaitMs?: number;
   /**
-   * While answers come, what is missing is probably on its way, and to ask again would only delay it: the
-   * wait is then so many times longer. Default: whoever answered within the wait is not asked again.
+   * Factor of the wait while answers come: the missing answers are then probably on their way, and to ask
+   * again would only delay them. Default: a peer that answered within the wait is not asked again.
    */
   patience?: number;
 }
 
 export class Retry {
-  /** Milliseconds; doubled by `lengthen`, and as in the options again after an answer. */
+  /** Milliseconds. `lengthen` doubles it; `answered` and `reset` set it to that of the options again. */
   waitMs: number;
+  /** Time of the newest question, in milliseconds; minus infinity: none since the last `reset`. */
   private askedAt = Number.NEGATIVE_INFINITY;
+  /** Time of the newest answer, in milliseconds. Answers may come without a question. */
   private answeredAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly options: RetryOptions) {
     this.waitMs = options.waitMs;
   }
 
-  /** Something was asked since the last `reset`. */
+  /** A question was asked since the last `reset`. */
   get begun(): boolean {
     return this.askedAt !== Number.NEGATIVE_INFINITY;
   }
@@ -48,15 +50,15 @@ export class Retry {
     return now - this.answeredAt <= this.waitMs;
   }
 
-  /** What was asked before this time is overdue. */
+  /** Questions that were asked before this time are overdue. */
   overdueBefore(now: number): number {
     const { patience = Number.POSITIVE_INFINITY } = this.options;
     return now - (this.answering(now) ? patience : 1) * this.waitMs;
   }
 
   /**
-   * True if it is time to ask. That is also so when nothing was asked yet, unless there were answers without
-   * a question.
+   * True if it is time to ask: the question is overdue, or was never asked. An answer without a question puts
+   * the first question off, too.
    */
   overdue(now: number): boolean {
     return this.askedAt < this.overdueBefore(now);

@@ -1,12 +1,13 @@
 /**
- * Ranges of ids of ended sessions (rule 31). Ids only grow and are never reused, so an id below the next one
- * that is not open has ended, or was never that of a session.
+ * Ranges of ids of ended sessions. Rule 31: nodes are told of ends as ranges of ids that are not open. Ids
+ * only grow and are never reused, so an id below the next one that is not open has ended, or was never that
+ * of a session.
  */
 import type { PeerId } from '../../protocol/map.js';
 
 export type SessionRange = [first: PeerId, last: PeerId];
 
-/** All ids below `next` but the open ones, which ascend: from one open session to the next. */
+/** The gaps between the open ids, which ascend, up to `next`: all ids that are not open. */
 export function rangesBetween(open: Iterable<PeerId>, next: PeerId): SessionRange[] {
   const ranges: SessionRange[] = [];
   let first = 1;
@@ -19,7 +20,7 @@ export function rangesBetween(open: Iterable<PeerId>, next: PeerId): SessionRang
   return ranges;
 }
 
-/** Those of the ascending `ranges` that these ids are in. */
+/** The ascending `ranges` that contain at least one of the ids. */
 export function rangesAround(ids: readonly PeerId[], ranges: readonly SessionRange[]): SessionRange[] {
   const sorted = [...ids].sort((a, b) => a - b);
   let at = 0;

@@ -3,14 +3,15 @@
  * limit. A quarter of it is reserved for pulls. A push over the limit is dropped and the client resends it; a
  * pull is rejected with LIMIT.
  */
-import { invariant } from '../../errors.js';
+import { invariant } from '../../common/errors.js';
 import type { BytesAccount } from './waiting-list.js';
 
 const RESERVED_FOR_PULLS = 1 / 4;
 
 export class WaitingBytes implements BytesAccount {
+  /** Bytes that wait now: never below 0, never above `limit`. */
   used = 0;
-  /** What waits, in number. */
+  /** Number of messages, pushes and pulls that wait now. */
   count = 0;
   /** The same account, without what is reserved for pulls. */
   readonly forPushes: BytesAccount = {

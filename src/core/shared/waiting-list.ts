@@ -1,6 +1,6 @@
 /**
- * What waits for something: bounded in number and in bytes, in the order in which it came. Parts of a message
- * are views that end with the call, so the list copies what it keeps.
+ * A list of waiting messages or requests, in the order in which they came, bounded in number and in bytes.
+ * Parts of a message are views that end with the call, so the list copies the parts that it keeps.
  */
 
 /** Counts bytes against a limit. */
@@ -12,21 +12,22 @@ export interface BytesAccount {
 
 export interface WaitingEntry<T> {
   readonly item: T;
-  /** Copies, which nobody else refers to. */
+  /** Copies of the parts of the message, which nobody else refers to. */
   readonly parts: readonly Uint8Array[];
   readonly bytes: number;
-  /** When it was added. */
+  /** Time at which the entry was added, in milliseconds of the caller's clock. */
   readonly since: number;
 }
 
 export interface WaitingOptions {
   maxCount: number;
   account: BytesAccount;
-  /** At a limit: the oldest entries make room, or the new one is refused. */
+  /** At a limit either the oldest entries make room, or the new entry is refused. */
   atLimit: 'dropOldest' | 'refuse';
 }
 
 export class WaitingList<T> {
+  /** The oldest entry comes first. The account holds the sum of their bytes. */
   private entries: WaitingEntry<T>[] = [];
 
   constructor(private readonly options: WaitingOptions) {}
@@ -43,7 +44,12 @@ export class WaitingList<T> {
     return this.entries.at(-1);
   }
 
-  /** False: it was refused. */
+  /** The oldest entry that `matches`. */
+  find(matches: (entry: WaitingEntry<T>) => boolean): WaitingEntry<T> | undefined {
+    return this.entries.find(matches);
+  }
+
+  /** False when the entry was refused. */
   add(item: T, parts: readonly Uint8Array[], now = 0): boolean {
     const bytes = bytesOf(parts);
     if (!this.makeRoom(bytes)) return false;
@@ -85,7 +91,8 @@ export class WaitingList<T> {
   }
 
   /**
-   * Calls `keep` for each entry in order; those for which it returns false leave. Nothing is added meanwhile.
+   * Calls `keep` for each entry in order, and takes out those for which it returns false. `keep` must not add
+   * entries to this list.
    */
   retain(keep: (entry: WaitingEntry<T>) => boolean): void {
     const before = this.entries;

@@ -1,36 +1,41 @@
 /**
- * One member's stream as a sink follows it: positions, promises and the log (rule 4). The bytes are in the
- * engine. This file keeps the deltas that a new owner may roll back, and the state that a new owner asks for.
+ * One member's stream as a sink follows it. Rule 4: for each member a sink has its fence, the generation that
+ * it follows, the applied and the trim position, the log between them, and de-duplication at the trim
+ * position. The bytes and the included blocks are in the engine. A new owner may roll back the deltas of the
+ * log, and asks for the state that is kept here.
  */
-import { invariant, KintsugiError } from '../../errors.js';
+import { invariant, KintsugiError } from '../../common/errors.js';
 import type { StreamId } from '../../protocol/messages.js';
 import { Dedup } from '../shared/dedup.js';
 import type { CoreHost } from '../shared/host.js';
 import { PATIENCE, Retry } from '../shared/retry.js';
 
 interface LogEntry {
+  /** Position of the delta in the stream. */
   seq: number;
+  /** A copy of its own. */
   delta: Uint8Array;
   ids: StreamId[];
 }
 
 export class MemberStream {
-  /** Highest generation that was promised: older ones are ignored. Only rises. */
+  /** Highest generation that was promised: messages of older ones are ignored. Only rises (rule 12). */
   fence: number;
-  /** Generation of the stream that is followed; 0: none yet. Never above `fence`. */
+  /** Generation of the stream that is followed; 0: none yet. Never above `fence`; a Start sets it. */
   sgen: number;
-  /** Position of the newest delta that the bytes include. */
+  /** Position of the newest delta that the bytes include. A delta adds 1; only a Start takes it back. */
   applied = 0;
-  /** Everything up to here is committed and can never be taken back. Never above `applied`. */
+  /** Deltas up to this position are committed and can never be rolled back. Never above `applied`. */
   trim = 0;
-  /** Blocks wanted for inclusion and not received. */
+  /** Blocks that were wanted for inclusion and have not come. `tick` sets it to 0 when they are overdue. */
   wanted = 0;
+  /** Wants of blocks for inclusion. Any answer of the owner to a Want counts. */
   readonly wanting: Retry;
-  /** Wants of blocks that accumulators need. */
+  /** Wants of blocks that accumulators need. Any answer of the owner to a Want counts. */
   readonly pending: Retry;
-  /** Deltas after `trim`, contiguous. */
+  /** The deltas from `trim` + 1 to `applied`, without gaps. The account of the node contains their bytes. */
   private log: LogEntry[] = [];
-  /** De-duplication state at `trim`. */
+  /** De-duplication state at `trim`: the ids of the log are not in it. */
   private dedup = new Dedup();
 
   constructor(
@@ -49,7 +54,7 @@ export class MemberStream {
     this.pending.answered(this.host.now);
   }
 
-  /** Rule 12. False: it was promised before. */
+  /** Rule 12: promises to take nothing from a generation below `gen`. False: that was promised before. */
   raiseFence(gen: number): boolean {
     if (gen <= this.fence) return false;
     this.fence = gen;
@@ -57,7 +62,7 @@ export class MemberStream {
     return true;
   }
 
-  /** A stream that begins here. */
+  /** Begins the stream of an empty sink at `base`. */
   begin(base: number, dedup: Dedup): void {
     this.applied = this.trim = base;
     this.dedup = dedup;
@@ -70,7 +75,9 @@ export class MemberStream {
     return dedup;
   }
 
-  /** Rule 14: the delta, which the bytes include now, may have to be taken back. It is copied. */
+  /**
+   * Rule 14: a delta is applied exactly at the next position. It is copied, because it may be rolled back.
+   */
   append(seq: number, delta: Uint8Array, ids: StreamId[]): void {
     invariant(seq === this.applied + 1, 'deltas are applied in order, without gaps', {
       seq,
@@ -90,7 +97,7 @@ export class MemberStream {
       );
   }
 
-  /** Rule 13: takes back what was applied above `base`, newest first. */
+  /** Rule 13: a Start rolls a sink back to its base: deltas above it are taken back, newest first. */
   rollBack(base: number, takeBack: (delta: Uint8Array) => void): void {
     invariant(base >= this.trim, 'no roll-back below committed deltas', { base, trim: this.trim });
     invariant(base <= this.applied, 'a base that every sink has reached', { base, applied: this.applied });
@@ -103,7 +110,7 @@ export class MemberStream {
     this.log = [];
   }
 
-  /** Everything up to `committed` is durable. */
+  /** Drops the log up to `committed`, which is durable. */
   trimTo(committed: number): void {
     let count = 0;
     for (const entry of this.log) {

@@ -1,32 +1,40 @@
 /**
- * A check of the parity equation on every block of one sink. It is a recovery in which nobody lacks anything:
- * the accumulator starts as a copy of the parity, every member's content is subtracted at its stream
- * position, and what is left must be zero. Because it rides on the streams it needs no pause, and runs
- * against live traffic.
+ * A check of the parity equation on every block of one sink. It is a recovery in which no member lacks
+ * anything: the accumulator starts as a copy of the parity, every member's content is subtracted at its
+ * stream position, and the rest must be zero. It uses the streams, so it needs no pause of requests.
  */
-import type { BlockList, CompletedBlocks, NativeSink } from '../../native.js';
+import type { BlockList, CompletedBlocks, NativeSink } from '../../engine/native.js';
 import type { PeerId } from '../../protocol/map.js';
 import { without } from '../shared/blocks.js';
 
 /** Blocks under check at once. */
 const WINDOW = 256;
-/** How often blocks of a chunk are looked at again because a member said that it lacks them. */
+/** Rounds in which blocks of a chunk are checked again because a member said that it lacks them. */
 const MAX_ATTEMPTS = 16;
 
-export class Check {
+export class ParityComparison {
+  /** Number of the first block after the chunk, in the engine's order of all blocks. */
   private cursor = 0;
+  /** Number of the first block of the chunk. */
   private chunkStart = 0;
+  /** The three counts as they were before the chunk, for a restart of the chunk. */
   private before: [number, number, number] = [0, 0, 0];
+  /** Blocks of the chunk with an accumulator that is not completed. */
   private waiting = 0;
+  /** Rounds of this chunk in which blocks were deferred because a member lacked them. */
   private attempts = 0;
-  /** Blocks of the chunk that have an accumulator of a recovery; checked once that is gone. */
+  /** Blocks of the chunk to check again: a recovery had their accumulator, or a member lacked them. */
   private deferred: BlockList | undefined;
+  /** Blocks that were compared. A restart takes this and the next two counts back to `before`. */
   private checkedBlocks = 0;
+  /** Blocks that were not compared, because a member lacks them. */
   private unprotected = 0;
+  /** Compared blocks in which the parity is wrong. */
   private mismatched = 0;
+  /** All blocks were checked: the result is final. */
   done = false;
 
-  /** Numbers of the messages that ask for it: a client repeats its question under a new one. */
+  /** Numbers of the messages that ask for this check: a client repeats its question under a new one. */
   readonly ids: number[];
 
   constructor(
@@ -38,7 +46,7 @@ export class Check {
     this.ids = [id];
   }
 
-  /** Accumulators were dropped: what was under way starts again. */
+  /** Begins the chunk again, because its accumulators were dropped. */
   restart(): void {
     if (this.waiting === 0 && !this.deferred) return;
     this.cursor = this.chunkStart;
@@ -87,7 +95,7 @@ export class Check {
     return { checked, unprotected, mismatched, unknown: false };
   }
 
-  /** False when all of them are being recovered right now: they are tried again at the next tick. */
+  /** False when all of these blocks are being recovered: they are tried again at the next tick. */
   private begin(blocks: BlockList): boolean {
     const created = this.native.check(blocks);
     const rest = created.length < blocks.length ? without(blocks, created) : blocks.subarray(0, 0);

@@ -1,13 +1,14 @@
 /**
- * A sink: follows the streams of its group's members and keeps a linear accumulator over their bytes (rules
- * 12-17, 23, 24). Kind P sums all members with coefficients. What a sink has promised with an OpenAck it
- * keeps: no delta of an older generation is taken afterwards.
+ * A sink: follows the streams of its group's members and keeps a linear accumulator over their bytes. Kind P
+ * sums all members with coefficients. Rules 12-17 say which messages of owners it takes: after an OpenAck it
+ * takes nothing of an older generation, and deltas and content only at the position that they name. Rules 23
+ * and 24: for a recovery it subtracts the other members from a copy of its bytes, and sends the rest.
  *
  * The bytes are in the engine, positions and logs in member-stream.ts. This file answers the messages of
  * owners and asks them for blocks.
  */
-import { invariant, KintsugiError } from '../../errors.js';
-import { type BlockList, type NativeSink, PushStatus } from '../../native.js';
+import { invariant, KintsugiError } from '../../common/errors.js';
+import { type BlockList, type NativeSink, PushStatus } from '../../engine/native.js';
 import type { PeerId } from '../../protocol/map.js';
 import {
   FOLLOWS,
@@ -24,7 +25,7 @@ import { takingForeign } from '../shared/engine.js';
 import type { CoreHost } from '../shared/host.js';
 import { RateLimit } from '../shared/rate.js';
 import { MemberStream } from './member-stream.js';
-import { Check } from './parity-check.js';
+import { ParityComparison } from './parity-check.js';
 
 /** Chunks in one repeated Want. */
 const REPEATED_CHUNKS = 2;
@@ -33,17 +34,23 @@ export class Sink {
   readonly sid: number;
   /** Parity index. A sink that follows one member has the coefficients of parity 0, which are ones. */
   readonly index: number;
-  /** It follows one member, not the whole group. */
+  /** True: the sink follows one member, not the whole group. */
   readonly followsOne: boolean;
-  /** Deltas that were applied. */
+  /** Deltas that were applied, of all members. Only grows. */
   deltas = 0;
-  /** The members whose streams it follows. */
+  /**
+   * The members whose streams the sink follows, ascending. Their place here is their number in the engine.
+   */
   private readonly follows: readonly number[];
+  /** Member -> its stream, exactly for the members of `follows`. */
   private readonly members = new Map<number, MemberStream>();
-  private readonly checks: Check[] = [];
+  /** Checks in the order of their questions. Only the first one has accumulators. */
+  private readonly checks: ParityComparison[] = [];
+  /** Limit of background blocks of this sink, unless it is the target of a planned move. */
   private readonly recoveryRate: RateLimit;
-  /** It is the target of a planned move: nothing is lost while it is incomplete. */
-  planned: boolean;
+  /** True: the sink is the target of a planned move, so nothing is lost while it is incomplete. */
+  moveTarget: boolean;
+  /** `complete` as of the last tick, which tells of a change. */
   private wasComplete: boolean;
 
   constructor(
@@ -56,7 +63,7 @@ export class Sink {
     this.followsOne = FOLLOWS[entry.kind] === 'one';
     this.index = this.followsOne ? 0 : entry.index;
     this.follows = followedBy(group, entry);
-    this.planned = isMoveTarget(group, entry);
+    this.moveTarget = isMoveTarget(group, entry);
     this.recoveryRate = new RateLimit(host.policy.recoveryRate, host.pace, 'parity');
     for (const m of this.follows) {
       const generation = entry.init ? INITIAL_GENERATION : 0;
@@ -78,14 +85,14 @@ export class Sink {
     return this.group.version;
   }
 
-  /** Its place in the group: parities come after the data shards. */
+  /** Number of the seat in the group: parities come after the data shards. */
   get seat(): number {
     return this.group.data.length + this.index;
   }
 
-  /** Planned moves have a limit of their own, shared by all on this node: nothing is lost while they last. */
+  /** Planned moves have a limit of their own for the whole node: nothing is lost while they last. */
   private get rate(): RateLimit {
-    return this.planned ? this.host.moveRate : this.recoveryRate;
+    return this.moveTarget ? this.host.moveRate : this.recoveryRate;
   }
 
   /** Every block of every member is included. */
@@ -99,20 +106,20 @@ export class Sink {
     let left = 0;
     for (const [m, { sgen }] of this.members) {
       if (sgen === 0) return undefined;
-      left += this.native.excludedBlocks(this.slotOf(m));
+      left += this.native.excludedBlocks(this.engineMember(m));
     }
     return left;
   }
 
-  /** Rule 17: recovery operations are soft state of one version of the group. */
+  /** Rule 17: accumulators are soft state of one version of the group, and are dropped when it changes. */
   onGroup(group: Group): void {
     this.group = group;
     const entry = group.sinks.find((sink) => sink.sid === this.sid);
-    this.planned = entry !== undefined && isMoveTarget(group, entry);
+    this.moveTarget = entry !== undefined && isMoveTarget(group, entry);
     this.dropAccumulators();
   }
 
-  /** Rules 12, 13 and 17: recoveries and checks start again from the new state. */
+  /** A new fence, Start or version of the group voids accumulators: recoveries and checks start again. */
   private dropAccumulators(): void {
     this.native.dropAccumulators();
     this.checks[0]?.restart();
@@ -125,7 +132,7 @@ export class Sink {
 
   // ---- stream
 
-  /** Rule 12. */
+  /** Rule 12: an Open raises the fence to its generation. The answer is a promise to take no older one. */
   onOpen(message: MessageOf<'open'>, from: PeerId): void {
     const member = this.followed(message.m);
     if (message.gen < member.fence) return;
@@ -143,19 +150,19 @@ export class Sink {
     });
   }
 
-  /** Rule 13. */
+  /** Rule 13: a Start sets the position of an empty sink, and rolls any other sink back to the base. */
   onStart(message: MessageOf<'start'>, from: PeerId): void {
     const member = this.followed(message.m);
     if (message.gen < member.fence) return;
     const fresh = member.sgen !== message.gen;
-    const slot = this.slotOf(message.m);
-    if (fresh && member.sgen === 0) takingForeign(() => this.native.start(slot, message.extents));
+    const engineMember = this.engineMember(message.m);
+    if (fresh && member.sgen === 0) takingForeign(() => this.native.start(engineMember, message.extents));
     else if (fresh) member.checkBase(message.base);
     this.raiseFence(member, message.gen);
     if (fresh) {
       this.dropAccumulators();
       if (member.sgen === 0) member.begin(message.base, Dedup.from(message.dedup));
-      else member.rollBack(message.base, (delta) => this.native.apply(slot, delta));
+      else member.rollBack(message.base, (delta) => this.native.apply(engineMember, delta));
       member.sgen = message.gen;
       member.wanted = 0;
       this.dropAccumulators();
@@ -168,7 +175,7 @@ export class Sink {
       gen: message.gen,
       applied: member.applied,
       dedup: member.dedupAtApplied().entries(),
-      extents: this.native.extents(slot),
+      extents: this.native.extents(engineMember),
     });
     // After the answer, so that the owner sends its uncommitted deltas before content that includes them.
     if (fresh) this.pump(message.m);
@@ -179,14 +186,16 @@ export class Sink {
     return this.member(m).dedupAtApplied();
   }
 
-  /** Rule 14. */
+  /**
+   * Rule 14: a delta is applied exactly at the next position, and only of the generation that is followed.
+   */
   onDelta(message: MessageOf<'delta'>, delta: Uint8Array, from: PeerId): void {
     const { m, gen, seq } = message;
     const member = this.followed(m);
     if (gen !== member.sgen || gen < member.fence) return;
     if (seq > member.applied + 1) return;
     if (seq === member.applied + 1) {
-      const again = this.native.apply(this.slotOf(m), delta);
+      const again = this.native.apply(this.engineMember(m), delta);
       if (again === PushStatus.MEMORY_LIMIT)
         throw new KintsugiError('MEMORY_LIMIT', 'the system refuses memory for a parity');
       if (typeof again === 'number')
@@ -208,18 +217,20 @@ export class Sink {
     this.completed();
   }
 
-  /** Everything up to there is durable. Owners send it when there are no further deltas. */
+  /** Trims the log up to the position. Owners send it when there are no further deltas. */
   onCommitted({ m, gen, committed }: MessageOf<'committed'>): void {
     const member = this.followed(m);
     if (gen === member.sgen && gen >= member.fence) member.trimTo(committed);
   }
 
-  /** Rule 15: content is exact only at our position in the member's stream. */
+  /** Rule 15: content is taken only at the position that it is stamped with: elsewhere it is not exact. */
   onContent(message: MessageOf<'content'>, blocks: Uint8Array, content: Uint8Array): void {
     const member = this.followed(message.m);
     if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
-    const included = takingForeign(() => this.native.content(this.slotOf(message.m), words(blocks), content));
-    if (this.planned) {
+    const included = takingForeign(() =>
+      this.native.content(this.engineMember(message.m), words(blocks), content),
+    );
+    if (this.moveTarget) {
       this.host.pace.hear(message.servedRatio);
       this.host.meter.movedBlocks += included;
     }
@@ -229,26 +240,29 @@ export class Sink {
     this.pump(message.m);
   }
 
-  /** Rule 16. */
+  /** Rule 16: a Lacking is taken only at the position and in the version of the group that it names. */
   onLacking(message: MessageOf<'lacking'>, blocks: Uint8Array): void {
     const member = this.followed(message.m);
     if (message.gen !== member.sgen || message.seq !== member.applied || message.v !== this.group.version)
       return;
-    takingForeign(() => this.native.lacking(this.slotOf(message.m), words(blocks)));
+    takingForeign(() => this.native.lacking(this.engineMember(message.m), words(blocks)));
     member.answered();
     this.completed();
   }
 
   // ---- recovery
 
-  /** Rule 23: a claim "I lack these" holds only in the version it was made in and at our position. */
+  /**
+   * Rule 23: makes accumulators, which are our bytes minus the content of every other member. The owner's
+   * claim to lack the blocks holds only in the version and at the position that it names.
+   */
   onRecover(message: MessageOf<'recover'>, blocks: Uint8Array): void {
     const member = this.followed(message.m);
     if (message.v !== this.group.version || message.seq !== member.applied) return;
     if (message.gen !== member.sgen || message.gen !== member.fence) return;
-    const slot = this.slotOf(message.m);
-    takingForeign(() => this.native.learn(slot, message.extents));
-    const created = takingForeign(() => this.native.recover(slot, words(blocks)));
+    const engineMember = this.engineMember(message.m);
+    takingForeign(() => this.native.learn(engineMember, message.extents));
+    const created = takingForeign(() => this.native.recover(engineMember, words(blocks)));
     if (created.length > 0) this.wantFromOthers(message.m, created);
     this.completed();
   }
@@ -261,22 +275,24 @@ export class Sink {
       known.ids.push(message.id);
       return;
     }
-    const check = new Check(message.id, from, this.native, (blocks) => this.wantFromOthers(-1, blocks));
-    // One at a time: a completed accumulator does not say which check it belongs to.
+    const check = new ParityComparison(message.id, from, this.native, (blocks) =>
+      this.wantFromOthers(-1, blocks),
+    );
+    // Checks run one at a time: a completed accumulator does not say which check it belongs to.
     this.checks.push(check);
     this.checks[0]?.pump();
     this.finishChecks();
   }
 
-  /** Rule 24: sends Equations of accumulators with nothing pending. */
+  /** Rule 24: an accumulator with nothing pending is an equation for the members that lack the block. */
   private completed(): void {
     for (const done of this.native.takeCompleted()) {
       if (done.checked) this.checks[0]?.completed(done);
-      const lacking = done.lacking.map((slot): [number, number] => {
-        const m = this.follows[slot]!;
+      const lacking = done.lacking.map((engineMember): [number, number] => {
+        const m = this.follows[engineMember]!;
         return [m, this.member(m).sgen];
       });
-      for (const m of done.requesters.map((slot) => this.follows[slot]!)) {
+      for (const m of done.requesters.map((engineMember) => this.follows[engineMember]!)) {
         const owner = this.group.data[m];
         if (!owner || owner.node === 0) continue;
         this.host.out.send(
@@ -324,7 +340,7 @@ export class Sink {
         member.pending.asked(now);
         const pending =
           this.native.accumulators > 0
-            ? this.native.nextPending(this.slotOf(m), REPEATED_CHUNKS * this.host.policy.recoveryChunk)
+            ? this.native.nextPending(this.engineMember(m), REPEATED_CHUNKS * this.host.policy.recoveryChunk)
             : words(undefined);
         if (pending.length > 0) this.want(m, pending);
       }
@@ -343,17 +359,17 @@ export class Sink {
     }
   }
 
-  /** Inclusion of what this sink does not have yet, a bounded number of blocks at a time. */
+  /** Wants blocks of a member that are not included yet, a bounded number at a time. */
   private pump(m: number): void {
     const member = this.member(m);
     if (member.sgen === 0) return;
     const { window, chunk } = this.rate.reach(this.host.policy);
-    const excluded = this.native.excludedBlocks(this.slotOf(m));
+    const excluded = this.native.excludedBlocks(this.engineMember(m));
     // Near the end the cursor returns blocks that are wanted already. The loop ends when as many are wanted
     // as are excluded.
     while (this.rate.open && member.wanted < Math.min(window, excluded)) {
       const most = Math.min(chunk, excluded - member.wanted);
-      const blocks = this.native.nextExcluded(this.slotOf(m), most);
+      const blocks = this.native.nextExcluded(this.engineMember(m), most);
       if (blocks.length === 0) return;
       member.wanted += blocks.length / 2;
       member.wanting.asked(this.host.now);
@@ -375,8 +391,8 @@ export class Sink {
 
   // ---- positions
 
-  /** Number of a member in the engine's sink, which has only the members that are followed. */
-  private slotOf(m: number): number {
+  /** Number of member m in the engine's sink, which has only the members that are followed. */
+  private engineMember(m: number): number {
     return this.followsOne ? 0 : m;
   }
 

@@ -3,8 +3,8 @@
  * little-endian, in the order of rows. Nothing that a header says is trusted.
  */
 import { open } from 'node:fs/promises';
-import { DTYPES, type Dtype, decodeHeader } from '../../checkpoint/safetensors.js';
-import { describe } from '../../errors.js';
+import { describe } from '../../common/errors.js';
+import { DTYPES, type Dtype, decodeHeader } from '../../stores/checkpoint/safetensors.js';
 import { bad, sizeOf } from '../bytes.js';
 import { isRemote, remoteBytes } from '../object-store.js';
 
@@ -17,7 +17,7 @@ export interface ArrayInFile {
   where: string;
   dtype: Dtype;
   shape: readonly number[];
-  /** Of its first element, in bytes of the file */
+  /** Place of the first element, in bytes of the file */
   start: number;
 }
 
@@ -140,12 +140,12 @@ function elements({ file, dtype, start }: ArrayInFile, first: number, end: numbe
   return readBytes(file, start + first * width, start + end * width);
 }
 
-/** Of an array for which `isFloat` holds. */
+/** Elements `first` to `end` of an array for which `isFloat` holds. */
 export async function readFloats(array: ArrayInFile, first: number, end: number): Promise<Float32Array> {
   return FLOATS[array.dtype]!(await elements(array, first, end));
 }
 
-/** Of an array for which `isInteger` holds. */
+/** Elements `first` to `end` of an array for which `isInteger` holds. */
 export async function readIntegers(
   array: ArrayInFile,
   first: number,

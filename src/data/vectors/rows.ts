@@ -1,5 +1,6 @@
-/** Rows of pretrained embeddings under construction, and what is wrong with one, in the words of a user. */
-import { KEY_EXPECTED, KeyMaker } from '../keys.js';
+/** Rows of pretrained embeddings under construction, and errors of a row in the words of a user. */
+import { valueText } from '../../common/errors.js';
+import { expectedOf, KeyMaker } from '../keys.js';
 import { numberOf } from '../rows.js';
 import type { SparseColumn } from '../schema.js';
 
@@ -9,11 +10,6 @@ export interface VectorBatch {
   /** keys.length x dim */
   values: Float32Array;
 }
-
-const shown = (value: unknown): string => {
-  const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
-  return text.length > 60 ? `${text.slice(0, 60)}...` : text;
-};
 
 export class VectorRows {
   count = 0;
@@ -38,19 +34,19 @@ export class VectorRows {
     return this.count === this.capacity;
   }
 
-  /** The next row. Returns what is wrong with it. */
+  /** Adds a row; returns what is wrong with it, if something is. */
   add(key: unknown, values: ArrayLike<unknown>): string | undefined {
     const { dim, count } = this;
     if (key === undefined || key === null || key === '' || !this.maker.make(key)) {
-      const there = key === undefined || key === null || key === '' ? 'nothing' : shown(key);
-      return `the key must be ${KEY_EXPECTED[this.column.key]}, not ${there}`;
+      const there = key === undefined || key === null || key === '' ? 'nothing' : valueText(key);
+      return `the key must be ${expectedOf(this.column, key)}, not ${there}`;
     }
     if (values.length !== dim) return `must have ${dim} values, as the table has, not ${values.length}`;
     for (let index = 0; index < dim; index++) {
       const value = values[index];
       const number = numberOf(value);
       if (!Number.isFinite(Math.fround(number)))
-        return `value ${index + 1} must be a number that single precision can hold, not ${shown(value)}`;
+        return `value ${index + 1} must be a number that single precision can hold, not ${valueText(value)}`;
       this.values[count * dim + index] = number;
     }
     this.words[2 * count] = this.maker.low;
@@ -59,7 +55,7 @@ export class VectorRows {
     return undefined;
   }
 
-  /** What was added; nothing is added afterwards. */
+  /** The rows that were added. No row is added afterwards. */
   finish(): VectorBatch {
     return {
       keys: this.keys.subarray(0, this.count),

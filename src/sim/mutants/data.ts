@@ -1,10 +1,10 @@
 /**
- * Bugs that only several tables, both pools, data sets or the real codec show. A file that begins with
- * `protocol/` is one of the compiled protocol, others are of the core.
+ * Bugs that show only with several tables, both pools, data sets or the real codec. A file that begins with
+ * `protocol/` is one of the compiled protocol; others are of the core.
  */
 import type { Mutant } from './mutant.js';
 
-/** The push with other learning rates: `rate` of table number `t`, of `rates`, as sections have them. */
+/** Edit of a push to other learning rates: `rate` is that of table number `t` among `rates`. */
 function withRates(rate: string): string {
   const copied = 'const copy = section.slice(); const view = new DataView(copy.buffer);';
   const tables = 'const tables = Math.min(view.getUint32(0, true), Math.floor((copy.length - 8) / 16));';
@@ -23,13 +23,13 @@ export const DATA_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'tables: a schedule of learning rates is not kept',
-    file: 'scheduler/tables',
+    file: 'protocol/table-rules',
     from: 'optimizer: onlyKnownOptimizer(optimizer),',
     to: 'optimizer: { ...onlyKnownOptimizer(optimizer), schedule: undefined },',
   },
   {
     name: 'tables: the largest norm of a gradient is not kept',
-    file: 'scheduler/tables',
+    file: 'protocol/table-rules',
     from: 'optimizer: onlyKnownOptimizer(optimizer),',
     to: 'optimizer: { ...onlyKnownOptimizer(optimizer), clipNorm: undefined },',
   },

@@ -1,7 +1,7 @@
 /**
  * The simulator must be able to fail. Each mutant is edited into a copy of the compiled core and must be
- * caught, by random schedules or, where it says so, by a scenario test that runs against that copy. One that
- * survives is a hole in the simulator or a rule that is not needed.
+ * caught, by random schedules or, where the mutant says so, by a scenario test that runs against that copy. A
+ * mutant that survives is a hole in the simulator or a rule that is not needed.
  *
  * The budget of a hunt is processor time, so that a busy machine does not let mutants get away.
  */
@@ -9,31 +9,26 @@ import { spawn } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { addonFile } from '../../addon-file.js';
-import { KintsugiError } from '../../errors.js';
-import { PACKAGE_ROOT } from '../../package-root.js';
+import { KintsugiError } from '../../common/errors.js';
+import { PACKAGE_ROOT } from '../../common/package-root.js';
+import { addonFile } from '../../engine/addon-file.js';
 import { MUTANTS } from './index.js';
-import { type Mutant, planted } from './mutant.js';
+import { compiledPath, type Mutant, planted } from './mutant.js';
 
 const HUNTERS = 2;
-/** What the simulator's report of a violation begins with. */
+/** Beginning of the simulator's report of a violation. */
 const VIOLATION = 'seed ';
-/** What is compiled of src/. */
+/** Folder of the compiled src/. */
 const dist = join(dirname(fileURLToPath(import.meta.url)), '../..');
 const root = PACKAGE_ROOT;
-/** Below the project, so that packages resolve as usual; one folder per hunt, so that two do not meet. */
+/** Folder of the copies: below the project, so that packages resolve as usual, and one for each hunt. */
 const scratch = join(root, `build/mutants-${process.pid}`);
 
-/** Below what is compiled: of the core, unless it says so. */
-function pathOf({ file }: Mutant): string {
-  return /^(protocol|storage)\//.test(file) ? `${file}.js` : join('core', `${file}.js`);
-}
-
 function edited(mutant: Mutant): string {
-  return planted(mutant, readFileSync(join(dist, pathOf(mutant)), 'utf8'));
+  return planted(mutant, readFileSync(join(dist, compiledPath(mutant)), 'utf8'));
 }
 
-/** A copy of everything compiled. */
+/** Makes a copy of everything compiled. */
 function copied(name: string): string {
   const folder = join(scratch, name.replace(/\W+/g, '-'));
   mkdirSync(folder, { recursive: true });
@@ -42,16 +37,16 @@ function copied(name: string): string {
   return folder;
 }
 
-interface Verdict {
+interface MutantVerdict {
   by: string | undefined;
   wallSeconds: number;
-  /** Unknown for one that hangs. */
+  /** Undefined for a mutant that hangs. */
   cpuSeconds: number | undefined;
 }
 
 interface Ended {
   code: number | null;
-  /** It used up its processor time. */
+  /** The process used up its processor time. */
   hung: boolean;
   output: string;
   errors: string;
@@ -59,7 +54,7 @@ interface Ended {
 
 function run(args: readonly string[], env: Record<string, string>, cpuSeconds: number): Promise<Ended> {
   return new Promise((resolve, reject) => {
-    // The limit is the system's: whoever hangs cannot look at a clock.
+    // The system sets the limit: a process that hangs cannot look at a clock.
     const limited = ['-c', 'ulimit -t "$0"; exec "$@"', `${cpuSeconds}`, process.execPath, ...args];
     const child = spawn('/bin/sh', limited, {
       cwd: root,
@@ -94,12 +89,12 @@ async function bySchedules(
   folder: string,
   seconds: number,
   seed: number,
-): Promise<Omit<Verdict, 'wallSeconds'>> {
+): Promise<Omit<MutantVerdict, 'wallSeconds'>> {
   const args = ['--seed', `${seed}`, '--cpu-seconds', `${seconds}`, '--max-violations', '1', '--json'];
   // A mutant may hang a single schedule for ever: that is caught, too, by the absence of an end.
   const { code, hung, output, errors } = await run([join(folder, 'sim/main.js'), ...args], {}, 2 * seconds);
   const [said] = errors.split('\n');
-  // Whatever else keeps the simulator from running would catch every mutant.
+  // Any other failure to run the simulator would catch every mutant.
   if (code !== 0 && !hung && !said?.startsWith(VIOLATION))
     throw new Error(`the simulator ended with ${code}: ${errors.slice(0, 500)}`);
   const by = code === 0 ? undefined : hung ? 'a schedule hangs' : said;
@@ -127,11 +122,11 @@ async function byScenario(folder: string, test: string): Promise<string | undefi
   return `${test}: ${failed.fullName.trim()}`;
 }
 
-async function hunt(mutant: Mutant, seconds: number, seed: number): Promise<Verdict> {
+async function hunt(mutant: Mutant, seconds: number, seed: number): Promise<MutantVerdict> {
   const folder = copied(mutant.name);
   const started = process.hrtime.bigint();
   try {
-    writeFileSync(join(folder, pathOf(mutant)), edited(mutant));
+    writeFileSync(join(folder, compiledPath(mutant)), edited(mutant));
     const verdict = mutant.scenario
       ? { by: await byScenario(folder, mutant.scenario.test), cpuSeconds: undefined }
       : await bySchedules(folder, seconds, seed);
@@ -141,7 +136,7 @@ async function hunt(mutant: Mutant, seconds: number, seed: number): Promise<Verd
   }
 }
 
-/** A scenario that fails without any bug would catch everything. */
+/** Checks that no scenario fails without a bug: it would catch every mutant. */
 async function checkScenarios(mutants: readonly Mutant[]): Promise<void> {
   const tests = new Set(mutants.flatMap(({ scenario }) => scenario?.test ?? []));
   if (tests.size === 0) return;
@@ -152,21 +147,21 @@ async function checkScenarios(mutants: readonly Mutant[]): Promise<void> {
   }
 }
 
-/** Part `part` of `parts`, from 1: every mutant is in exactly one. */
-export interface Part {
+/** Part `part` of `parts`, from 1. Every mutant is in exactly one part. */
+export interface HuntPart {
   part: number;
   parts: number;
 }
 
 /**
- * Hunts mutants, two at a time, for so much processor time each: those with `only` in their names, or those
- * of one part. Returns the number that survived. @throws BAD_ARGUMENT if there is none
+ * Hunts mutants, two at a time, with `seconds` of processor time each: the mutants of one part, or those with
+ * `only` in their names. Returns the number that survived. @throws BAD_ARGUMENT if there is no such mutant
  */
 export async function huntMutants(
   seconds: number,
   seed: number,
   only: string | undefined,
-  { part, parts }: Part,
+  { part, parts }: HuntPart,
 ): Promise<number> {
   const queue = MUTANTS.filter(
     ({ name }, index) => (only === undefined || name.includes(only)) && index % parts === part - 1,

@@ -1,7 +1,9 @@
 /** Every bug that is planted, by its room. */
+import { ANSWER_MUTANTS } from './answers.js';
 import { DATA_MUTANTS } from './data.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
+import { RECEIVED_MUTANTS } from './received.js';
 import { REPLICA_MUTANTS } from './replicas.js';
 import { SAVING_MUTANTS } from './saving.js';
 import { SCHEDULER_MUTANTS } from './scheduling.js';
@@ -20,4 +22,6 @@ export const MUTANTS: readonly Mutant[] = [
   ...SAVING_MUTANTS,
   ...REPLICA_MUTANTS,
   ...VANISHING_MUTANTS,
+  ...ANSWER_MUTANTS,
+  ...RECEIVED_MUTANTS,
 ];

@@ -34,8 +34,8 @@ export const MOVE_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'move: the old owner goes on after the cut-over',
-    file: 'node/node',
-    from: 'this.dropOwner(key, known);',
+    file: 'node/shards',
+    from: 'this.drop(known);',
     to: '{}',
   },
   {

@@ -5,7 +5,8 @@
 
 export interface Mutant {
   name: string;
-  /** File of the compiled core, without ending. */
+  /** File without ending: below src/core, or below src where it begins with the name of
+   * another wing. */
   file: string;
   /** Must occur exactly once (or at the n-th place, from 0, of several). */
   from: string;
@@ -13,6 +14,11 @@ export interface Mutant {
   place?: number;
   /** No random schedule has shown it so far: this test must fail, and `because` says what it takes. */
   scenario?: { test: string; because: string };
+}
+
+/** The file that the mutant edits, below the folder of the compiled src. */
+export function compiledPath({ file }: Pick<Mutant, 'file'>): string {
+  return /^(protocol|stores|roles)\//.test(file) ? `${file}.js` : `core/${file}.js`;
 }
 
 /** The compiled text with the bug in it. @throws when the text to edit is not there as often as expected */

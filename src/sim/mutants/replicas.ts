@@ -5,8 +5,8 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
   {
     name: 'replica: a push waits until nobody follows the shard',
     file: 'shard/owner',
-    from: 'if (bufferBytes > policy.maxUncommittedBytes)',
-    to: 'if (bufferBytes > policy.maxUncommittedBytes || this.readers.any)',
+    from: 'if (uncommittedBytes > policy.maxUncommittedBytes)',
+    to: 'if (uncommittedBytes > policy.maxUncommittedBytes || this.replicas.any)',
   },
   {
     name: 'replica: content of another position is taken',
@@ -20,7 +20,7 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'replica: the owner does not flush before it reads content',
-    file: 'shard/readers',
+    file: 'shard/replicas',
     from: 'return;\n        this.shard.flush();',
     to: 'return;',
   },
@@ -38,7 +38,7 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'replica: a stream goes on with a state of any generation',
-    file: 'shard/readers',
+    file: 'shard/replicas',
     from: 'if (gen !== before?.gen || ',
     to: 'if (!before || ',
     scenario: {
@@ -49,7 +49,7 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'replica: batches that are not durable are not sent to who goes on',
-    file: 'shard/readers',
+    file: 'shard/replicas',
     from: 'for (const batch of stream.uncommitted(base))',
     to: 'for (const batch of [])',
     scenario: {
@@ -85,9 +85,9 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'replica: the owner says where it is before it has flushed',
-    file: 'shard/readers',
-    from: 'this.shard.flush();\n        return this.readers.get(from) === reader ?',
-    to: 'return this.readers.get(from) === reader ?',
+    file: 'shard/replicas',
+    from: 'this.shard.flush();\n        return this.replicas.get(from) === replica ?',
+    to: 'return this.replicas.get(from) === replica ?',
     scenario: {
       test: 'test/core/replica/replica.test.ts',
       because: 'a push must be open when the question comes, and its answer be looked at before the flush',

@@ -11,7 +11,7 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
   {
     name: 'checkpoint: the manifest is written before all shards are saved',
     file: 'scheduler/saving/saver',
-    from: 'if (attempt.isComplete(this.host.ledger.map))',
+    from: 'if (attempt.isComplete(this.ledger.map))',
     to: 'if (attempt.savedShards > 1)',
   },
   {
@@ -229,7 +229,7 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
   {
     name: 'barrier: clients go on before all shards have begun',
     file: 'scheduler/saving/saver',
-    from: 'barrier.isOver || !attempt.hasBegun(this.host.ledger.map)',
+    from: 'barrier.isOver || !attempt.hasBegun(this.ledger.map)',
     to: 'barrier.isOver',
   },
   {

@@ -1,4 +1,4 @@
-/** Bugs in what the scheduler knows, decides and makes durable. */
+/** Bugs in the scheduler's knowledge, its decisions and their durability. */
 import type { Mutant } from './mutant.js';
 
 export const SCHEDULER_MUTANTS: readonly Mutant[] = [
@@ -89,16 +89,33 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   {
     name: 'events: a scheduler that resumes the job forgets recoveries that have no end',
     file: 'scheduler/recoveries',
-    from: 'this.unended = unendedIn(host.ledger.state.events.values());',
+    from: 'this.unended = unendedIn(ledger.state.events.values());',
     to: 'this.unended = [];',
     scenario: { test: 'test/core/scheduler/recoveries.test.ts', because: 'events are told to people only' },
   },
   {
     name: 'events: a scheduler that resumes the job calls it not redundant before it knows',
     file: 'scheduler/waking',
-    from: 'host.ledger.map.nodes.some(isAwaited)',
+    from: 'ledger.map.nodes.some(isAwaited)',
     to: 'false',
     scenario: { test: 'test/core/scheduler/recoveries.test.ts', because: 'events are told to people only' },
+  },
+  {
+    name: 'saving: the newest checkpoint of a plan is not written',
+    file: 'scheduler/ledger',
+    from: 'this.jotted.add(key);',
+    to: '',
+    scenario: {
+      test: 'test/core/scheduler/saving-takeover.test.ts',
+      because: 'it is shown to people only',
+    },
+  },
+  {
+    name: 'workers: the sums of a run are not written when a worker ends',
+    file: 'scheduler/workers',
+    from: 'ledger.touch(runKey(run));',
+    to: '',
+    scenario: { test: 'test/core/scheduler/workers.test.ts', because: 'they are shown to people only' },
   },
   {
     name: 'events: a loss is told again by each scheduler that resumes the job',
@@ -178,7 +195,7 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   {
     name: 'an indispensable node is given up',
     file: 'scheduler/membership',
-    from: "if (reason !== 'refused' && this.host.indispensable(node, []))",
+    from: "if (reason !== 'refused' && this.facts.isIndispensable(node, []))",
     to: 'if (false)',
   },
   {
@@ -238,7 +255,7 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a sink that has stalled is given up though it is needed',
     file: 'scheduler/replacing',
-    from: 'return this.host.isLost(group) || canDoWithout(group, sink, ',
+    from: 'return this.reports.isLost(group) || canDoWithout(group, sink, ',
     to: 'return true || canDoWithout(group, sink, ',
   },
   {
@@ -250,8 +267,8 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   {
     name: 'change: a node is told to leave before that is durable',
     file: 'scheduler/scaling/scaler',
-    from: 'this.host.ledger.answer(node, goodbye);',
-    to: "this.host.ledger.now({ kind: 'send', to: node, message: goodbye, parts: [] });",
+    from: 'this.ledger.answer(node, goodbye);',
+    to: "this.ledger.now({ kind: 'send', to: node, message: goodbye, parts: [] });",
   },
   {
     name: 'change: a mirror in use is taken back',
@@ -360,8 +377,8 @@ export const SCHEDULER_MUTANTS: readonly Mutant[] = [
   {
     name: 'status: the condition of the job is not computed again when something happens',
     file: 'scheduler/standing',
-    from: 'this.computed = undefined;',
-    to: '',
+    from: 'computed?.version === version && computed.condition.map',
+    to: 'computed?.condition.map',
     scenario: {
       test: 'test/core/scheduler/summary.test.ts',
       because: 'the condition is computed again soon anyway, so that it is late and not wrong',

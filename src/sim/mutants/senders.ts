@@ -1,17 +1,17 @@
-/** Bugs in who is believed: src/protocol/senders.ts is not asked, or the proof of a session is not. */
+/** Bugs in the checks of senders: src/protocol/senders.ts is not asked, or the proof of a session is not. */
 import type { Mutant } from './mutant.js';
 
 export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: "senders: a client's map is believed",
     file: 'node/node',
-    from: "checkSender(input.role, 'node', input.message.t);",
+    from: "checkMessage(input.role, 'node', input.message);",
     to: '',
   },
   {
     name: "senders: a client's heartbeats and reports count",
     file: 'scheduler/scheduler',
-    from: "checkSender(input.role, 'scheduler', input.message.t);",
+    from: "checkMessage(input.role, 'scheduler', input.message);",
     to: '',
   },
   {

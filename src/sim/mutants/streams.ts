@@ -70,7 +70,7 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     name: 'bytes of deltas are never given back',
     file: 'shard/stream',
     from: 'this.addBytes(-batch.delta.byteLength);',
-    to: 'this.bufferBytes -= batch.delta.byteLength;',
+    to: 'this.uncommittedBytes -= batch.delta.byteLength;',
     scenario: {
       test: 'test/core/shard/delta-bytes.test.ts',
       because: 'a shard with nothing uncommitted goes on whatever fills the account: it is slower, not wrong',
@@ -79,7 +79,7 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   {
     name: 'a full account stops a shard that has nothing uncommitted',
     file: 'shard/owner',
-    from: 'return bufferBytes === 0 || ',
+    from: 'return uncommittedBytes === 0 || ',
     to: 'return ',
     scenario: {
       test: 'test/core/shard/delta-bytes.test.ts',
@@ -112,19 +112,19 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     name: 'a refused shard loses a mirror that the scheduler has not heard of yet',
     file: 'scheduler/replacing',
     from: 'mirror.sid === report.mirror',
-    to: 'this.host.viewOfHeard().sinkComplete(mirror.sid)',
+    to: 'this.facts.view().sinkComplete(mirror.sid)',
   },
   {
     name: 'a refused shard does not say what its mirror has',
     file: 'node/refused',
-    from: 'const mirror = this.mirrorOf(shard.g, shard.m);',
+    from: 'const mirror = this.sinks.completeMirrorOf(map.groups[shard.g], shard.m);',
     to: 'const mirror = undefined;',
   },
   {
     name: 'a planned move goes to a node that was refused memory',
-    file: 'scheduler/replacing',
-    from: '[...this.avoid.keys(), ...this.refusing.keys()]',
-    to: 'this.avoid.keys()',
+    file: 'scheduler/avoided',
+    from: '[...this.slow.keys(), ...this.refusing.keys()]',
+    to: 'this.slow.keys()',
     scenario: {
       test: 'test/core/shard/memory.test.ts',
       because: 'a shard that goes where there is no memory is only refused again',
@@ -200,7 +200,7 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'messages for an older generation reach the new owner',
-    file: 'node/node',
+    file: 'node/owners',
     from: 'owner?.gen === message.gen ? owner : undefined',
     to: 'owner',
     scenario: {
@@ -226,7 +226,7 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'who waits is not served later',
-    file: 'node/node',
+    file: 'node/host',
     from: 'this.serving.add(owner);',
     to: '',
   },

@@ -1,12 +1,12 @@
-/** Bugs in what the scheduler makes of silence, and of machines that have vanished. */
+/** Bugs in the scheduler's treatment of silence, and of machines that have vanished. */
 import type { Mutant } from './mutant.js';
 
 export const VANISHING_MUTANTS: readonly Mutant[] = [
   {
     name: 'vanished: a stalled sink is given up though others of its group may be gone',
-    file: 'scheduler/scheduler',
-    from: 'this.without(this.membership.silentOnes)',
-    to: 'this.view()',
+    file: 'scheduler/replacing',
+    from: 'this.facts.without(this.membership.silentOnes)',
+    to: 'this.facts.view()',
     scenario: {
       test: 'test/core/scheduler/vanishing.test.ts',
       because: 'machines of a schedule seldom vanish in just this way',
@@ -56,7 +56,7 @@ export const VANISHING_MUTANTS: readonly Mutant[] = [
   {
     name: 'vanished: a process that still sends is given up',
     file: 'scheduler/membership',
-    from: 'this.now - known.heardAt >= vanishedMs / 4',
+    from: 'this.now - lastHeard(known) >= vanishedMs / 4',
     to: 'true',
     scenario: {
       test: 'test/core/scheduler/vanishing.test.ts',
@@ -66,7 +66,7 @@ export const VANISHING_MUTANTS: readonly Mutant[] = [
   {
     name: 'vanished: more are given up than the code restores',
     file: 'scheduler/membership',
-    from: 'gone.some((node) => this.host.indispensable(node, silent))',
+    from: 'gone.some((node) => this.facts.isIndispensable(node, silent))',
     to: 'false',
     scenario: {
       test: 'test/core/scheduler/vanishing.test.ts',
@@ -86,7 +86,7 @@ export const VANISHING_MUTANTS: readonly Mutant[] = [
   {
     name: 'vanished: who comes back stays empty',
     file: 'scheduler/membership',
-    from: 'const isEmpty = wasDead || !scaler.holders.has(id);',
+    from: 'const isEmpty = wasDead || !this.facts.holders.has(id);',
     to: 'const isEmpty = false;',
     scenario: {
       test: 'test/core/scheduler/vanishing.test.ts',
@@ -108,6 +108,75 @@ export const VANISHING_MUTANTS: readonly Mutant[] = [
     scenario: {
       test: 'test/core/placement/placement.test.ts',
       because: 'a mirror is promoted when it has everything, and seldom lacks something again',
+    },
+  },
+  {
+    name: 'pulses: a process that sends pulses is given up as silent',
+    file: 'scheduler/liveness',
+    from: 'if (now - lastHeard(node) > silentMs)\n',
+    to: 'if (now - node.heardAt > silentMs)\n',
+  },
+  {
+    name: 'pulses: a process that sends pulses is given up because its connection has closed',
+    file: 'scheduler/liveness',
+    from: 'Math.max(node.closedAt, node.pulsedAt)',
+    to: 'node.closedAt',
+  },
+  {
+    name: 'pulses: one of an older process counts',
+    file: 'scheduler/liveness',
+    from: 'const node = this.of(id, inc);',
+    to: 'const node = this.nodes.get(id);',
+    scenario: {
+      test: 'test/core/scheduler/pulses.test.ts',
+      because: 'pulses of a dead process end soon, so its successor is given up a little later',
+    },
+  },
+  {
+    name: 'pulses: one of another job counts',
+    file: 'scheduler/membership',
+    from: 'if (pulse.job === this.map.job)',
+    to: '',
+    scenario: { test: 'test/core/scheduler/pulses.test.ts', because: 'schedules have one job at a time' },
+  },
+  {
+    name: 'pulses: who has stopped is never given up',
+    file: 'scheduler/liveness',
+    from: "? 'stopped' : undefined",
+    to: '? undefined : undefined',
+    scenario: {
+      test: 'test/core/scheduler/pulses.test.ts',
+      because: 'in the end everybody turns again, so that the job can complete',
+    },
+  },
+  {
+    name: 'pulses: who has stopped is given up as soon as one that is silent',
+    file: 'scheduler/liveness',
+    from: 'Math.max(silentMs, stoppedMs)',
+    to: 'silentMs',
+    scenario: {
+      test: 'test/core/scheduler/pulses.test.ts',
+      because: 'nodes that are given up although they live cost time, and nothing that is promised',
+    },
+  },
+  {
+    name: 'pulses: a turn is as young as the pulse that tells of it',
+    file: 'scheduler/liveness',
+    from: 'Math.max(node.turnedAt, now - ageMs)',
+    to: 'now',
+    scenario: {
+      test: 'test/core/scheduler/pulses.test.ts',
+      because: 'in the end everybody turns again, so that the job can complete',
+    },
+  },
+  {
+    name: 'pulses: one late turn makes a node overloaded for ever after',
+    file: 'scheduler/liveness',
+    from: 'now - node.lateAt > SPELL_MS || turnMs',
+    to: 'node.lateFrom < 0 || turnMs',
+    scenario: {
+      test: 'test/core/scheduler/pulses.test.ts',
+      because: 'that a node is overloaded is told, and changes nothing',
     },
   },
 ];

@@ -1,4 +1,4 @@
-/** What a job of the scale simulation consists of, and how it is used. */
+/** Sizes and use of the job of the scale simulation. */
 
 export interface ScaleConfig {
   ps: number;
@@ -9,9 +9,9 @@ export interface ScaleConfig {
   r: number;
   psPerHost: number;
   tables: number;
-  /** Of each table in each shard of the real PS. */
+  /** Rows of each table in each shard of the real PS. */
   rows: number;
-  /** A worker trains a batch in this time. */
+  /** Time in which a worker trains a batch. */
   batchMs: number;
   /** Batches of a range. */
   rangeBatches: number;
@@ -21,12 +21,12 @@ export interface ScaleConfig {
   movesMs: number;
   /** Leases a second that the workers ask for together, in the phase of leases. */
   leaseRate: number;
-  /** A phase ends early when the scheduler has used so much processor time, in milliseconds. */
+  /** Processor time of the scheduler after which a phase ends early, in milliseconds. */
   budgetMs: number;
 }
 
-/** PS of one host are lost together. There are at least k+r hosts, so that no group loses two members. */
-export const HOST_SIZE = 16;
+/** Most PS of one host, which are lost together. There are k+r hosts or more, so no group loses two seats. */
+const HOST_SIZE = 16;
 
 export function scaleConfig(
   sizes: Pick<ScaleConfig, 'ps' | 'workers' | 'groups'>,

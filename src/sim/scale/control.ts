@@ -1,6 +1,6 @@
 /**
- * The real scheduler behind the real codec and validators. Everything that arrives within a turn of virtual
- * time is decoded, handled and answered together, so that the clock is asked a few times a turn only.
+ * The real scheduler behind the real codec and validators. All frames that arrive within a turn of virtual
+ * time are decoded, handled and answered together, so that the clock is read only a few times a turn.
  */
 import { Packr } from 'msgpackr';
 import {
@@ -16,23 +16,25 @@ import type { Message } from '../../protocol/messages.js';
 import { maySend } from '../../protocol/senders.js';
 import { toMessage } from '../../protocol/validate.js';
 import type { ScaleConfig } from './config.js';
-import type { Meter } from './meter.js';
+import type { ScaleMeter } from './meter.js';
 
 /** The scheduler's runtime ticks in this interval. */
 const TICK_MS = 50;
-/** Frames that differ in a few bytes only are made so often; the time of the others is their mean. */
+/** Frames with the same map differ in a few bytes: a few are made, and their mean stands for the others. */
 const SAMPLES = 3;
 
-/** What the scheduler sends. */
-export interface Letter {
+/** A message of the scheduler to some links. */
+export interface ControlLetter {
   links: readonly number[];
   message: Message;
   frame: Uint8Array;
 }
 
-/** What it sends with a map in it: how often such a frame was made, and what that took. */
+/** Frames of one kind with the same map. */
 interface Sampled {
+  /** Frames that were made. */
   frames: number;
+  /** Processor time that they took. */
   ms: number;
   frame: Uint8Array;
 }
@@ -55,7 +57,7 @@ export class ControlActor {
 
   constructor(
     config: ScaleConfig,
-    private readonly meter: Meter,
+    private readonly meter: ScaleMeter,
   ) {
     const { k, r, groups, ps } = config;
     const job = newJob('scale', ps, [{ name: 'embedding', k, r, groups }]);
@@ -82,8 +84,8 @@ export class ControlActor {
     this.input({ kind: 'closed', peer, inc, link });
   }
 
-  /** Handles what has arrived, and ticks when it is time. */
-  turn(now: number): Letter[] {
+  /** Handles the frames that have arrived, and ticks when it is time. */
+  turn(now: number): ControlLetter[] {
     const { frames, meter } = this;
     this.frames = [];
     const messages = meter.on('scheduler', 'decode', () =>
@@ -110,7 +112,7 @@ export class ControlActor {
     return { kind: 'message', from, role: this.nodes.has(from) ? 'node' : 'client', message };
   }
 
-  private execute(effect: SchedulerEffect): Letter[] {
+  private execute(effect: SchedulerEffect): ControlLetter[] {
     switch (effect.kind) {
       case 'send': {
         const link = this.links.get(effect.to);
@@ -170,12 +172,12 @@ export class ControlActor {
     return known.frame;
   }
 
-  /** Frames with the newest map are made, and measured, again. */
+  /** Forgets the samples, so that frames with the newest map are made, and measured, again. */
   forgetSamples(): void {
     this.sampled = new WeakMap();
   }
 
-  /** Something that was decided is not durable yet, or a probe has not answered. */
+  /** True if a decision is not durable yet, or a probe has not answered. */
   get busy(): boolean {
     return this.inputs.length > 0 || this.probes.length > 0;
   }

@@ -1,31 +1,31 @@
 /**
- * Counts what each role sends, receives and computes. Processor time is taken around the real code only, and
- * never around the simulated world. It is the time of the process, so work of V8's own threads is in it.
+ * Counts messages, bytes and processor time of each role. Processor time is taken around the real code only,
+ * and never around the simulated world. It is the time of the process, work of V8's own threads included.
  */
 
-export const PARTS = ['decode', 'core', 'encode', 'store'] as const;
-/** What the time of a role goes to. `store`: packing what is to be made durable. */
-export type Part = (typeof PARTS)[number];
+const PARTS = ['decode', 'core', 'encode', 'store'] as const;
+/** A part of the time of a role. `store`: packing decisions that are made durable. */
+export type MeteredPart = (typeof PARTS)[number];
 
-export interface Traffic {
+export interface MeteredTraffic {
   messages: number;
   bytes: number;
 }
 
 export interface RoleCount {
-  sent: Traffic;
-  received: Traffic;
-  /** Milliseconds. Of a PS and a worker: of the one whose code is real. */
+  sent: MeteredTraffic;
+  received: MeteredTraffic;
+  /** Milliseconds of processor time; of PS and workers, that of the one whose code is real. */
   cpuMs: number;
-  parts: Record<Part, number>;
+  parts: Record<MeteredPart, number>;
 }
 
 export type RoleName = 'scheduler' | 'ps' | 'worker';
 
-/** Microseconds of processor time so far. */
+/** Tells the microseconds of processor time so far. */
 export type CpuClock = () => number;
 
-export const processCpu: CpuClock = () => {
+const processCpu: CpuClock = () => {
   const { user, system } = process.cpuUsage();
   return user + system;
 };
@@ -35,7 +35,7 @@ function emptyCount(): RoleCount {
   return { sent: { messages: 0, bytes: 0 }, received: { messages: 0, bytes: 0 }, cpuMs: 0, parts };
 }
 
-export class Meter {
+export class ScaleMeter {
   counts = { scheduler: emptyCount(), ps: emptyCount(), worker: emptyCount() };
   /** Bytes that each peer received from the scheduler. */
   readonly receivedBy = new Map<number, number>();
@@ -53,15 +53,15 @@ export class Meter {
     this.receivedBy.clear();
   }
 
-  /** Runs real code on account of a role. `times`: as if it ran so often. */
-  on<T>(role: RoleName, part: Part, run: () => T, times = 1): T {
+  /** Runs real code on account of a role. `times`: factor of the time that is charged. */
+  on<T>(role: RoleName, part: MeteredPart, run: () => T, times = 1): T {
     const start = this.clock();
     const result = run();
     this.charge(role, part, (Math.max(0, this.clock() - start - this.overhead) / 1000) * times);
     return result;
   }
 
-  charge(role: RoleName, part: Part, ms: number): void {
+  charge(role: RoleName, part: MeteredPart, ms: number): void {
     const count = this.counts[role];
     count.cpuMs += ms;
     count.parts[part] += ms;
@@ -79,7 +79,7 @@ export class Meter {
   }
 }
 
-function add(traffic: Traffic, bytes: number): void {
+function add(traffic: MeteredTraffic, bytes: number): void {
   traffic.messages++;
   traffic.bytes += bytes;
 }

@@ -1,6 +1,6 @@
 /**
- * Simulated PS: they hold what the map gives them, and report it as real ones do, with the real code that
- * makes a heartbeat. What is lost or moves is complete after a time.
+ * Simulated PS: they hold the seats that the map gives them, and report them with the real code for
+ * heartbeats. A recovery or a move is complete after a time.
  */
 import { type ReportedOwner, type ReportedSink, Reporter } from '../../core/node/heartbeat.js';
 import { DEFAULT_POLICY } from '../../core/shared/policy.js';
@@ -12,9 +12,9 @@ import type { ScaleConfig } from './config.js';
 
 /** A PS ticks in this interval. */
 const TICK_MS = 20;
-/** What a recovery or the copy of a move takes, at least and at most. */
+/** Least and most time of a recovery or of the copy of a move. */
 const COPY_MS = [200, 1200] as const;
-/** A new owner takes over from the mirror beside it. */
+/** Time in which a new owner takes over from the mirror beside it. */
 const TAKEOVER_MS = 60;
 const SHARD_BYTES = 64 << 20;
 const SHARD_ROWS = 500_000;
@@ -29,15 +29,15 @@ export interface SimNode {
   id: PeerId;
   inc: number;
   up: boolean;
-  /** 0: not connected */
+  /** Number of the connection to the scheduler; 0: not connected. */
   link: number;
-  /** Of the newest map that it has. */
+  /** Epoch of the newest map that the node has. */
   epoch: number;
   owners: Map<string, Writable<ReportedOwner>>;
   sinks: Map<number, Writable<ReportedSink>>;
   heartbeatAt: number;
   sessionsAt: number;
-  /** What is complete has changed since the last heartbeat. */
+  /** Completeness of a seat has changed since the last heartbeat. */
   news: boolean;
   readonly reporter: Reporter;
 }
@@ -45,7 +45,7 @@ export interface SimNode {
 export class Nodes {
   readonly all: SimNode[] = [];
   map: ClusterMap | undefined;
-  /** The newest that was sent. */
+  /** The newest heartbeat of any node. */
   newest: MessageOf<'heartbeat'> | undefined;
   private readonly byId = new Map<PeerId, SimNode>();
   private copies: { at: number; node: SimNode; what: { complete: boolean } }[] = [];
@@ -82,12 +82,12 @@ export class Nodes {
     Object.assign(node, { id, inc });
     node.reporter.everything();
     this.byId.set(id, node);
-    // Every process has a rhythm of its own.
+    // Every process has a heartbeat rhythm of its own.
     node.heartbeatAt = now + TICK_MS * this.random.below(DEFAULT_POLICY.heartbeatMs / TICK_MS);
     node.sessionsAt = now + this.random.below(DEFAULT_POLICY.sessionCheckMs);
     this.learn(map, now);
     node.epoch = Math.max(node.epoch, map.epoch);
-    // A map that named this process may have come before it knew its name.
+    // A map that names this process may have come before its welcome.
     for (const group of this.map?.groups ?? []) this.hold(undefined, group, now, node);
   }
 
@@ -99,7 +99,7 @@ export class Nodes {
     node.sinks.clear();
   }
 
-  /** A newer map: what nodes hold follows it. */
+  /** Takes a newer map: nodes get and drop seats by it. */
   learn(map: ClusterMap, now: number): void {
     const before = this.map;
     if (before && before.epoch >= map.epoch) return;
@@ -175,12 +175,12 @@ export class Nodes {
     this.copies.push({ at, node, what });
   }
 
-  /** Copies that are not complete. */
+  /** Number of copies that are not complete. */
   get copying(): number {
     return this.copies.length;
   }
 
-  /** What nodes send in this turn. */
+  /** Completes copies, and sends the messages of nodes in this turn. */
   turn(now: number): void {
     if (this.copies.some(({ at }) => at <= now)) {
       for (const { at, node, what } of this.copies) {
@@ -201,7 +201,7 @@ export class Nodes {
 
   private heartbeat(node: SimNode, now: number): void {
     node.news = false;
-    // The grid of its own rhythm stays, so that nodes do not fall into step.
+    // The node keeps its own rhythm, so that nodes do not fall into step.
     node.heartbeatAt = now + DEFAULT_POLICY.heartbeatMs;
     const owners = [...node.owners.values()];
     const sinks = [...node.sinks.values()];

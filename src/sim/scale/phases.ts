@@ -1,22 +1,23 @@
-/** What happens to the job, phase after phase, and what each phase cost. */
-import type { NativeAddon } from '../../native.js';
+/** The phases of the job, and the cost of each. */
+import type { NativeAddon } from '../../engine/native.js';
 import type { TableSpec } from '../../protocol/map.js';
 import type { MoveStatus } from '../../protocol/messages.js';
 import type { ScaleConfig } from './config.js';
-import type { Meter, RoleCount, RoleName } from './meter.js';
+import type { RoleCount, RoleName, ScaleMeter } from './meter.js';
 import type { SimNode } from './nodes.js';
 import { ScaleWorld } from './world.js';
 
-export interface Phase {
+export interface ScalePhase {
   name: string;
   virtualMs: number;
   roles: Record<RoleName, RoleCount>;
-  /** Processes of each role at the end. */
+  /** PS at the end. */
   ps: number;
+  /** Workers at the end. */
   workers: number;
-  /** Bytes that the one receiver got that got most. */
+  /** Most bytes that one receiver got. */
   mostReceived: number;
-  /** Numbers of this phase alone, by what they are. */
+  /** Numbers of this phase alone, by name. */
   figures: Record<string, number>;
 }
 
@@ -25,19 +26,19 @@ const HEAL_MS = 120_000;
 const NEWCOMERS = 8;
 
 export class Phases {
-  readonly all: Phase[] = [];
+  readonly all: ScalePhase[] = [];
   readonly world: ScaleWorld;
 
   constructor(
     private readonly config: ScaleConfig,
-    private readonly meter: Meter,
+    private readonly meter: ScaleMeter,
     native: NativeAddon | undefined,
-    private readonly told: (phase: Phase) => void = () => {},
+    private readonly told: (phase: ScalePhase) => void = () => {},
   ) {
     this.world = new ScaleWorld(config, meter, native);
   }
 
-  run(): Phase[] {
+  run(): ScalePhase[] {
     this.start();
     this.steady();
     this.newcomer();
@@ -54,7 +55,7 @@ export class Phases {
     meter.reset();
     const before = world.now;
     const figures = body();
-    const phase: Phase = {
+    const phase: ScalePhase = {
       ...{ name, virtualMs: world.now - before, roles: meter.counts, figures },
       ps: world.nodes.all.filter(({ up }) => up).length,
       workers: world.workers.all.length,
@@ -111,7 +112,7 @@ export class Phases {
     });
   }
 
-  /** A client attaches to the running job. */
+  /** Clients attach to the running job, one after the other. */
   private newcomer(): void {
     const { world, meter } = this;
     this.phase('newcomers', () => {
@@ -152,7 +153,7 @@ export class Phases {
     this.comeBack(lost);
   }
 
-  /** Not a phase: the processes are started again. */
+  /** Starts the processes again; this is not a phase. */
   private comeBack(lost: readonly SimNode[]): void {
     const { world } = this;
     for (const node of lost) world.join(node);
@@ -169,7 +170,7 @@ export class Phases {
       world.turn();
       world.until(() => world.control.scheduler.map.nodes.length >= ps, HEAL_MS, 'the new PS to join');
       const joinedMs = this.cpuMs;
-      const plan = this.plan();
+      const plan = this.planMoves();
       const [before, begun] = [this.cpuMs, world.moved];
       const from = world.now;
       world.run(config.movesMs, config.budgetMs + before);
@@ -179,8 +180,8 @@ export class Phases {
     });
   }
 
-  /** What the planner makes of the job as it is now, asked for as `rebalance --dry-run` does. */
-  private plan(): Record<string, number> {
+  /** Cost and size of a plan for the job as it is now, asked for as `rebalance --dry-run` does. */
+  private planMoves(): Record<string, number> {
     const { world } = this;
     world.quiet = true;
     const before = this.meter.counts.scheduler.parts.core;
@@ -190,7 +191,7 @@ export class Phases {
     return { planMs, planned: reply.length, leastMoves: this.leastMoves(), targets: targets(reply) };
   }
 
-  /** Moves without which the numbers of shards cannot be even. */
+  /** Least number of moves after which the numbers of shards are even. */
   private leastMoves(): number {
     const { map } = this.world.control.scheduler;
     const held = new Map(map.nodes.map(({ id }) => [id, 0]));
@@ -229,7 +230,7 @@ export class Phases {
   }
 }
 
-/** Nodes that moves lead to. */
+/** Number of nodes that moves lead to. */
 function targets(moves: readonly MoveStatus[]): number {
   return new Set(moves.map(({ to }) => to)).size;
 }

@@ -1,23 +1,23 @@
 /**
- * One real PS with the real engine, which gets what the scheduler sends to one node of the simulation. Its
- * peers are simulated: they take its streams. It holds rows in every table, so that its ticks and heartbeats
- * cost what they cost in a job.
+ * One real PS with the real engine, which gets the scheduler's messages to one node of the simulation. Its
+ * peers are simulated: they take its streams. It has rows in every table, so that its ticks and heartbeats
+ * cost as much as in a job.
  */
 import { PsNode } from '../../core/node/node.js';
 import { joined } from '../../core/shared/bytes.js';
 import type { Effect } from '../../core/shared/outbox.js';
 import { DEFAULT_POLICY } from '../../core/shared/policy.js';
-import type { NativeAddon, NativeMemory } from '../../native.js';
+import type { NativeAddon, NativeMemory } from '../../engine/native.js';
 import { decodeFrame, encodeFrame } from '../../protocol/frame.js';
 import { packItems } from '../../protocol/items.js';
 import { type ClusterMap, type PeerId, SCHEDULER, type TableSpec } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
 import { toMessage } from '../../protocol/validate.js';
-import type { Meter } from './meter.js';
+import type { ScaleMeter } from './meter.js';
 
 /** A PS ticks in this interval. */
-export const TICK_MS = 20;
-/** A client of the job that nobody else is. */
+const TICK_MS = 20;
+/** Id of a client that no other process of the job has. */
 const WRITER: PeerId = 1 << 30;
 
 export class RealPs {
@@ -26,12 +26,12 @@ export class RealPs {
   private written = false;
   /** A batch of one row. */
   private batch: Uint8Array | undefined;
-  /** What it last sent to the scheduler. */
+  /** Frame of its newest heartbeat. */
   heartbeat: Uint8Array | undefined;
 
   constructor(
     private readonly native: NativeAddon,
-    private readonly meter: Meter,
+    private readonly meter: ScaleMeter,
     private readonly rows: number,
   ) {
     this.memory = native.createMemory(0);
@@ -72,14 +72,14 @@ export class RealPs {
     }
   }
 
-  /** What a sink answers that has room and is never slow. */
+  /** Answers as a sink that has room and is never slow. */
   private answer(from: PeerId, message: Message): void {
     const node = this.node!;
     const reply = replyOf(message);
     if (reply) this.run(node.step({ kind: 'message', from, role: 'node', message: reply, parts: [] }));
   }
 
-  /** Rows in every table of every shard, once; it is not measured. */
+  /** Writes rows into every table of every shard, once, without being measured. */
   write(tables: readonly TableSpec[]): void {
     const { node, native } = this;
     if (!node || this.written || tables.length === 0) return;
@@ -103,7 +103,7 @@ export class RealPs {
     this.run(node.step({ kind: 'flush' }));
   }
 
-  /** A batch of a range under its session, in every shard; it is not measured. What ends it is. */
+  /** Pushes a batch under the session of a range to every shard, without being measured. */
   train(session: PeerId): void {
     const { node, native } = this;
     const [table] = node?.map.tables ?? [];
@@ -129,7 +129,7 @@ export class RealPs {
     );
   }
 
-  /** Sessions that its shard with most of them remembers. */
+  /** Most sessions that one of its shards remembers. */
   get remembered(): number {
     const { node } = this;
     if (!node) return 0;

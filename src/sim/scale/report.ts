@@ -1,38 +1,38 @@
-/** What the scale simulation prints: a table of phases and roles, and the goals. */
+/** The output of the scale simulation: a table of phases and roles, and the goals. */
 import type { ScaleConfig } from './config.js';
 import type { RoleCount, RoleName } from './meter.js';
-import type { Phase } from './phases.js';
+import type { ScalePhase } from './phases.js';
 
-/** A number that was wanted, and the one that was found. */
-export interface Goal {
+/** A goal: a measured number and its limit. */
+export interface ScaleGoal {
   what: string;
   value: number;
   unit: string;
   limit: number;
-  /** The value is to be no less than the limit; else no more. */
+  /** True: the value is to be at least the limit; else at most. */
   atLeast: boolean;
   met: boolean;
 }
 
 export interface ScaleReport {
   config: ScaleConfig;
-  phases: Phase[];
-  goals: Goal[];
+  phases: ScalePhase[];
+  goals: ScaleGoal[];
 }
 
-function goal(what: string, value: number, unit: string, limit: number, atLeast = false): Goal {
+function goal(what: string, value: number, unit: string, limit: number, atLeast = false): ScaleGoal {
   return { what, value, unit, limit, atLeast, met: atLeast ? value >= limit : value <= limit };
 }
 
-export function reportOf(config: ScaleConfig, phases: Phase[]): ScaleReport {
+export function reportOf(config: ScaleConfig, phases: ScalePhase[]): ScaleReport {
   const [start, steady, newcomers, one, host, out, leases] = phases as [
-    Phase,
-    Phase,
-    Phase,
-    Phase,
-    Phase,
-    Phase,
-    Phase,
+    ScalePhase,
+    ScalePhase,
+    ScalePhase,
+    ScalePhase,
+    ScalePhase,
+    ScalePhase,
+    ScalePhase,
   ];
   const surplus = (out.figures.planned! / Math.max(1, out.figures.leastMoves!) - 1) * 100;
   const perCore = (role: RoleName) => (steady.roles[role].cpuMs / steady.virtualMs) * 100;
@@ -75,7 +75,7 @@ function table(rows: readonly string[][]): string {
 
 const HEADER = ['phase', 'role', 'received', '', 'sent', '', 'cpu ms', 'decode', 'core', 'encode', 'store'];
 
-function rowsOf(phase: Phase): string[][] {
+function rowsOf(phase: ScalePhase): string[][] {
   const shown: [string, RoleCount, number][] = [
     ['scheduler', phase.roles.scheduler, 1],
     [`each of ${phase.ps} PS`, phase.roles.ps, phase.ps],
@@ -92,7 +92,7 @@ function rowsOf(phase: Phase): string[][] {
   ]);
 }
 
-export function phaseText(phase: Phase): string {
+export function phaseText(phase: ScalePhase): string {
   const figures = Object.entries(phase.figures).map(([name, value]) => `${name} ${number(value)}`);
   const seconds = `${number(phase.virtualMs / 1000)} s of virtual time`;
   return `${table([HEADER, ...rowsOf(phase)])}\n  ${[seconds, ...figures].join(', ')}\n`;

@@ -1,14 +1,14 @@
 /** `npm run sim -- --scale`: runs all phases, prints each as it ends, and then the goals. */
 import { cpus } from 'node:os';
-import { loadNative } from '../../native.js';
+import { loadNative } from '../../engine/native.js';
 import { type ScaleConfig, scaleConfig } from './config.js';
-import { Meter } from './meter.js';
+import { ScaleMeter } from './meter.js';
 import { Phases } from './phases.js';
 import { goalsText, phaseText, reportOf } from './report.js';
 
 type Sizes = Pick<ScaleConfig, 'ps' | 'workers' | 'groups'>;
 
-/** Returns the exit code. `json`: the report only, for programs. */
+/** Runs all phases and returns the exit code. `json`: prints the report only, for programs. */
 export function runScale(sizes: Sizes, json: boolean): number {
   const config = scaleConfig(sizes);
   const machine = `${cpus()[0]?.model ?? 'unknown'} x ${cpus().length}, Node ${process.version}`;
@@ -18,7 +18,7 @@ export function runScale(sizes: Sizes, json: boolean): number {
       `${ps} PS, ${psPerHost} a host, ${workers} workers, ${groups} groups of ${k}+${r}; ${machine}\n`,
     );
   }
-  const phases = new Phases(config, new Meter(), loadNative(), (phase) => {
+  const phases = new Phases(config, new ScaleMeter(), loadNative(), (phase) => {
     if (!json) console.log(phaseText(phase));
   });
   const report = reportOf(config, phases.run());

@@ -1,6 +1,6 @@
 /**
  * Simulated workers: each leases a range, trains its batches, reports them and hands the range back, with the
- * messages and the rhythm of the real one (src/train/feed.ts).
+ * messages and the rhythm of the real one (src/training/loop/feed.ts).
  */
 import type { Message } from '../../protocol/messages.js';
 import type { DatasetSpec } from '../../protocol/samples.js';
@@ -20,13 +20,13 @@ export interface SimWorker {
   /** Number of its last question. */
   asked: number;
   range: { number: number; lease: number; done: number } | undefined;
-  /** When its next batch is durable. */
+  /** Time at which its next batch is durable. */
   nextAt: number;
-  /** Batches that it has made durable. */
+  /** Batches that the worker has made durable. */
   clock: number;
 }
 
-export class Workers {
+export class ScaleWorkers {
   readonly all: SimWorker[] = [];
   /** Ranges that were handed out. */
   leases = 0;
@@ -76,12 +76,12 @@ export class Workers {
     this.send(worker, { t: 'acquire', id: ++worker.asked, name: NAME, clock: worker.clock });
   }
 
-  /** What workers send in this turn. */
+  /** Sends the messages of workers in this turn. */
   turn(now: number): void {
     for (const worker of this.all) if (worker.range && now >= worker.nextAt) this.batch(worker, now);
   }
 
-  /** A batch is durable, and the push of the next one begins: a report of each. */
+  /** Reports that a batch is durable, and that the push of the next one begins. */
   private batch(worker: SimWorker, now: number): void {
     const range = worker.range!;
     range.done++;

@@ -1,9 +1,9 @@
 /**
  * A job on virtual time: the real scheduler, one real PS beside a simulated one, and as many simulated PS and
- * workers as are asked for. What is sent in one turn arrives in the next; nothing is lost.
+ * workers as are asked for. A message of one turn arrives in the next; none is lost.
  */
 import { DEFAULT_CLIENT_POLICY, PsClientCore } from '../../core/client/client.js';
-import type { NativeAddon } from '../../native.js';
+import type { NativeAddon } from '../../engine/native.js';
 import { decodeFrame, encodeFrame } from '../../protocol/frame.js';
 import { EMPTY_MAP, SCHEDULER } from '../../protocol/map.js';
 import { changeBy } from '../../protocol/map-diff.js';
@@ -11,47 +11,47 @@ import type { Message, MoveStatus } from '../../protocol/messages.js';
 import { toMessage } from '../../protocol/validate.js';
 import { Random } from '../random.js';
 import type { ScaleConfig } from './config.js';
-import { ControlActor, type Letter } from './control.js';
-import type { Meter } from './meter.js';
+import { ControlActor, type ControlLetter } from './control.js';
+import type { ScaleMeter } from './meter.js';
 import { Nodes, type SimNode } from './nodes.js';
 import { RealPs } from './real-ps.js';
-import { type SimWorker, Workers } from './workers.js';
+import { ScaleWorkers, type SimWorker } from './workers.js';
 
-export const TURN_MS = 10;
+const TURN_MS = 10;
 /** Number of the question of a dry run. */
 const DRY_RUN = 1 << 22;
 
-type Peer = { node: SimNode } | { worker: SimWorker };
+type ScalePeer = { node: SimNode } | { worker: SimWorker };
 
 export class ScaleWorld {
   now = 0;
   readonly control: ControlActor;
   readonly nodes: Nodes;
-  readonly workers: Workers;
+  readonly workers: ScaleWorkers;
   readonly real: RealPs | undefined;
-  /** Nobody says anything by itself, so that what one event costs can be told. */
+  /** True: no process sends anything by itself, so that the cost of one event can be measured. */
   quiet = false;
   /** Maps that were sent since the start. */
   maps = 0;
-  private readonly peers = new Map<number, Peer>();
+  private readonly peers = new Map<number, ScalePeer>();
   /** The client code of one worker. */
   private readonly client = new PsClientCore(DEFAULT_CLIENT_POLICY);
   private nextLink = 1;
-  /** What a dry run answered. */
+  /** Moves in the answer to a dry run. */
   private moves: MoveStatus[] | undefined;
   /** A client whose attaching is measured. */
   private visitor: { link: number; ms: number | undefined } | undefined;
 
   constructor(
     readonly config: ScaleConfig,
-    readonly meter: Meter,
+    readonly meter: ScaleMeter,
     native?: NativeAddon,
     seed = 1,
   ) {
     const random = new Random(seed);
     this.control = new ControlActor(config, meter);
     this.nodes = new Nodes(config, random, (node, message) => this.post('ps', node.link, message));
-    this.workers = new Workers(config, random, (worker, message) =>
+    this.workers = new ScaleWorkers(config, random, (worker, message) =>
       this.fromWorker(worker, worker.link, message),
     );
     this.real = native && new RealPs(native, meter, config.rows);
@@ -83,7 +83,7 @@ export class ScaleWorld {
     this.fromWorker(worker, worker.link, { t: 'attach' });
   }
 
-  /** The process dies: the scheduler's connection to it ends. */
+  /** Kills a process: the scheduler's connection to it ends. */
   kill(node: SimNode): void {
     this.control.closed(node.link, node.inc);
     this.peers.delete(node.link);
@@ -117,7 +117,7 @@ export class ScaleWorld {
     while (this.now < end && this.meter.counts.scheduler.cpuMs < budgetMs) this.turn();
   }
 
-  /** @throws when it takes longer */
+  /** Runs turns until `done`. @throws when it takes longer than `limitMs` */
   until(done: () => boolean, limitMs: number, what: string): void {
     const end = this.now + limitMs;
     while (!done()) {
@@ -132,7 +132,7 @@ export class ScaleWorld {
 
   // ---- messages of the scheduler
 
-  private deliver({ links, message, frame }: Letter): void {
+  private deliver({ links, message, frame }: ControlLetter): void {
     if (message.t === 'map' || message.t === 'mapDiff') this.maps++;
     for (const link of links) this.hand(link, message, frame);
   }
@@ -164,7 +164,7 @@ export class ScaleWorld {
     this.workers.receive(worker, message, this.now);
   }
 
-  /** With the code of a client. */
+  /** Reads a frame with the real code of a client. */
   private read(frame: Uint8Array, client: PsClientCore): void {
     const read = this.meter.on('worker', 'decode', () => toMessage(decodeFrame(frame).header));
     if (read.t !== 'welcome' && read.t !== 'map' && read.t !== 'mapDiff') return;
@@ -173,13 +173,13 @@ export class ScaleWorld {
     this.meter.on('worker', 'core', () => client.step(input));
   }
 
-  /** The first worker asks; the answer is not waited for. */
+  /** Sends a question of the first worker, without waiting for the answer. */
   ask(message: Message): void {
     const [worker] = this.workers.all;
     this.fromWorker(worker!, worker!.link, message);
   }
 
-  /** What `rebalance --dry-run` would move. */
+  /** The moves that `rebalance --dry-run` answers. */
   rebalance(): MoveStatus[] {
     this.moves = undefined;
     this.ask({ t: 'rebalance', id: DRY_RUN, dryRun: true, timeoutMs: 0 });
@@ -187,12 +187,12 @@ export class ScaleWorld {
     return this.moves!;
   }
 
-  /** Moves that are over. */
+  /** Number of moves that are over. */
   get moved(): number {
     return this.control.events.get('move.done') ?? 0;
   }
 
-  /** A client attaches: milliseconds that both ends spend on its full map. */
+  /** Attaches a client. Returns the milliseconds that both ends spend on its full map. */
   newcomer(): number {
     this.control.forgetSamples();
     const worker = this.workers.add();
@@ -207,7 +207,7 @@ export class ScaleWorld {
     return ms;
   }
 
-  /** It reads its first map with the real code, too. */
+  /** Processor time of the client's first map, in milliseconds. */
   private visit(frame: Uint8Array): number {
     const { worker } = this.meter.counts;
     const before = worker.cpuMs;

@@ -4,7 +4,7 @@
  */
 import { expect, it } from 'vitest';
 import type { ClientEffect } from '../../../src/core/client/client.js';
-import type { Busy } from '../../../src/core/client/requests.js';
+import type { Busy } from '../../../src/core/client/state.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import { Client, POLICY, pushes } from './machine.js';
 

@@ -202,7 +202,7 @@ describe('pushes', () => {
     expect(client.core.counts()[0]).toMatchObject({ sent: 1 });
     client.message({ t: 'map', map: mapOf(2, [11, 11, 12]) });
     expect(pushes(client.push(4, 0))).toEqual([[11, ['0:2']]]);
-    // What an owner said of an older version is not news.
+    // An owner's word about an older version is not news.
     expect(client.message({ t: 'lost', g: 0, m: 0, v: 1 })).toEqual([]);
   });
 

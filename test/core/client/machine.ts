@@ -6,7 +6,7 @@ import {
   listSections,
   PsClientCore,
 } from '../../../src/core/client/client.js';
-import { type Busy, IDLE } from '../../../src/core/client/requests.js';
+import { type Busy, IDLE } from '../../../src/core/client/state.js';
 import type { ClusterMap, DataEntry } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import { ackMessage, pushesIn } from '../packed.js';

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { type ReportedOwner, type ReportedSink, Reporter } from '../../../src/core/node/heartbeat.js';
 import { Reports } from '../../../src/core/scheduler/reports.js';
-import { CAPABILITIES, type Group } from '../../../src/protocol/map.js';
+import { CAPABILITIES, EMPTY_MAP, type Group } from '../../../src/protocol/map.js';
 import type { RecoveryStats } from '../../../src/protocol/messages.js';
 
 const MS = 100;
@@ -38,7 +38,7 @@ beforeEach(() => {
   };
   sink = { sid: 9, complete: true, followsOne: false, groupId: 0, seat: 1, deltas: 5, native: { bytes: 32 } };
   reporter = new Reporter(MS);
-  reports = new Reports(() => [GROUP]);
+  reports = new Reports({ map: { ...EMPTY_MAP, groups: [GROUP] } });
 });
 
 /** A heartbeat at this time, as the scheduler hears it. */

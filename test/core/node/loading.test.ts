@@ -1,9 +1,10 @@
 /** The order in which a node loads its shards from a checkpoint, and what it does when a file fails. */
 import { beforeEach, describe, expect, it } from 'vitest';
-import { Loading, type LoadingHost } from '../../../src/core/node/loading.js';
+import type { NodeHost } from '../../../src/core/node/host.js';
+import { Loading } from '../../../src/core/node/loading.js';
 import type { Owner } from '../../../src/core/shard/owner.js';
 import type { FetchEffect } from '../../../src/core/shared/outbox.js';
-import { PushStatus } from '../../../src/native.js';
+import { type NativeAddon, PushStatus } from '../../../src/engine/native.js';
 import type { Message } from '../../../src/protocol/messages.js';
 
 const FILES = 3;
@@ -34,7 +35,7 @@ function ownerOf(m: number): Owner {
 beforeEach(() => {
   [now, fetches, sent, taken, status] = [0, [], [], [], PushStatus.APPLIED];
   const owners = [0, 1, 2].map(ownerOf);
-  loading = new Loading({
+  const host = {
     get now() {
       return now;
     },
@@ -43,8 +44,8 @@ beforeEach(() => {
       fetchFile: (effect: FetchEffect) => fetches.push(effect),
       send: (_: number, message: Message) => sent.push(message),
     },
-    ownerAt: (_: number, m: number) => owners[m],
-  } as unknown as LoadingHost);
+  } as unknown as NodeHost;
+  loading = new Loading(host, { at: (_, m) => owners[m] }, {} as NativeAddon);
 });
 
 function load(m: number): void {
@@ -97,7 +98,7 @@ describe('shards that a node loads', () => {
     expect(sent).toMatchObject([
       { t: 'loadFailed', m: 0, code: 'PLACE_FAILED', message: '0/1 PLACE_FAILED' },
     ]);
-    // What was on its way for it is not waited for, and does no harm.
+    // A file that was on its way for it is not waited for, and does no harm.
     arrive('0/2');
     for (const name of ['1/0', '1/1', '1/2']) arrive(name);
     expect(sent.slice(1)).toMatchObject([{ t: 'shardLoaded', m: 1 }]);

@@ -1,4 +1,5 @@
-// What waits on a node: bounded in number and in bytes, and one bad message does not take the others with it.
+// Waiting messages of a node are bounded in number and in bytes, and a bad one does not take the others with
+// it.
 import { afterEach, describe, expect, it } from 'vitest';
 import { WaitingMessages } from '../../../src/core/node/waiting-messages.js';
 import { WaitingPushes } from '../../../src/core/shard/waiting-pushes.js';
@@ -6,10 +7,10 @@ import { Meter } from '../../../src/core/shared/meter.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { WaitingBytes } from '../../../src/core/shared/waiting-bytes.js';
 import { packItems } from '../../../src/protocol/items.js';
-import type { Message } from '../../../src/protocol/messages.js';
+import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind, section } from '../harness.js';
 
-const message = (id: number, bytes = 0): Message => {
+const message = (id: number, bytes = 0): MessageOf<'pull'> => {
   const items = packItems('pull', [[0, 0, bytes]]);
   return { t: 'pull', epoch: 9, id, items };
 };
@@ -35,11 +36,11 @@ describe('messages for a newer map', () => {
   it('share the limit with whatever else waits on the node', () => {
     const { waiting, all } = parked(100, 12);
     const lines = new WaitingPushes({ policy: DEFAULT_POLICY, waiting, meter: new Meter() });
-    lines.hold(5, 1, new Uint8Array(5));
-    lines.hold(5, 2, new Uint8Array(5));
-    lines.hold(6, 1, new Uint8Array(4));
+    lines.add(5, 1, new Uint8Array(5));
+    lines.add(5, 2, new Uint8Array(5));
+    lines.add(6, 1, new Uint8Array(4));
     // A quarter is not for pushes.
-    lines.hold(7, 1, new Uint8Array(1));
+    lines.add(7, 1, new Uint8Array(1));
     expect([waiting.used, lines.clients()]).toEqual([9, [5, 6]]);
     all.add(7, message(1), [new Uint8Array(4)]);
     expect(ids(all)).toEqual([]);

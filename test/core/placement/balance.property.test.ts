@@ -1,10 +1,10 @@
-// The planner under random clusters: what it answers is balanced, cheap and lawful, and it comes to an end.
+// The planner under random clusters: its plans are balanced, cheap and lawful, and planning ends.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   type PlanInput,
   type PlannedMove,
-  plan,
+  planMoves,
   type Seat,
   seatsOf,
 } from '../../../src/core/placement/balance.js';
@@ -29,7 +29,7 @@ function formed(k: number, r: number, groups: number, on: NodeEntry[]): Group[] 
   return formGroups(pools, on, 2, () => sid++);
 }
 
-/** The map after the moves, all at once. */
+/** The map after all of the moves. */
 function moved(groups: readonly Group[], moves: readonly PlannedMove[]): Group[] {
   return groups.map((group) => ({
     ...group,
@@ -57,12 +57,14 @@ function expectDistinct(groups: readonly Group[]): void {
   }
 }
 
-/** A plan moves a shard once; where that does not suffice, the next one goes on. */
+/**
+ * Most plans in a row: a plan moves a shard once, and where that does not suffice, the next one continues.
+ */
 const ROUNDS = 20;
 
 /**
- * Plans until nothing is left: once where shards weigh the same. Every move must find its place free when it
- * comes.
+ * Plans until no move is left: once where shards weigh the same. The target of every move must have no seat
+ * of the group when its turn comes.
  */
 function settle(
   groups: Group[],
@@ -72,7 +74,7 @@ function settle(
   let after = groups;
   const moves: PlannedMove[] = [];
   for (let round = 0; round < rounds; round++) {
-    const more = plan({ groups: after, ...input });
+    const more = planMoves({ groups: after, ...input });
     for (const move of more) {
       after = moved(after, [move]);
       expectDistinct(after);
@@ -80,7 +82,7 @@ function settle(
     moves.push(...more);
     if (more.length === 0) return { groups: after, moves };
   }
-  expect(plan({ groups: after, ...input })).toEqual([]);
+  expect(planMoves({ groups: after, ...input })).toEqual([]);
   return { groups: after, moves };
 }
 
@@ -106,7 +108,7 @@ describe('growing', () => {
         const { groups: after, moves } = settle(before, { nodes: all, leaving: [], weight: EQUAL });
         expectDistinct(after);
         expect(spreadOf(counts(after, all))).toBeLessThanOrEqual(1);
-        // Every move goes to a new node: nothing is exchanged between old ones.
+        // Every move goes to a new node: old nodes exchange no shards.
         expect(moves.every((move) => move.to > old && move.from <= old)).toBe(true);
         const seats = groups * (k + r);
         expect(moves.length).toBeLessThanOrEqual(more * Math.ceil(seats / (old + more)));
@@ -135,7 +137,7 @@ describe('shrinking', () => {
         expectDistinct(after);
         expect(counts(after, leaving).every((count) => count === 0)).toBe(true);
         expect(spreadOf(counts(after, stay))).toBeLessThanOrEqual(1);
-        // Where no free place is on the least burdened node, another shard has to make room.
+        // Where the lightest node has seats of all groups, another shard has to make room.
         expect(moves.length).toBeLessThanOrEqual(held + groups);
       }),
       { numRuns: 200 },
@@ -145,7 +147,7 @@ describe('shrinking', () => {
   it('leaves a shard where it is when no other node is free for it', () => {
     const all = nodes(1, 3);
     const groups = formed(2, 1, 1, all);
-    expect(plan({ groups, nodes: nodes(1, 2), leaving: [node(3)], weight: EQUAL })).toEqual([]);
+    expect(planMoves({ groups, nodes: nodes(1, 2), leaving: [node(3)], weight: EQUAL })).toEqual([]);
   });
 });
 
@@ -220,7 +222,7 @@ describe('zones', () => {
     const zones = fc.integer({ min: 1, max: 4 });
     fc.assert(
       fc.property(shape, zones, fc.nat(3), ({ k, r, groups, spare }, count, misplaced) => {
-        // As they joined: one zone first, so that groups lie in few of them.
+        // The nodes are in the order in which they joined, zone by zone, so groups lie in few zones.
         const first = nodes(
           1,
           k + r + spare,
@@ -255,7 +257,7 @@ describe('moves under way', () => {
     const all = nodes(1, 7);
     const groups = formed(4, 1, 5, nodes(1, 5));
     const input = { nodes: all, leaving: [], weight: EQUAL };
-    const moves = plan({ groups, ...input });
+    const moves = planMoves({ groups, ...input });
     const [first, ...rest] = moves;
     const started = groups.map((group) => {
       if (group.id !== first!.g) return group;
@@ -264,6 +266,6 @@ describe('moves under way', () => {
       const sink = { ...place, ...CAPABILITIES[kind], movesMember: seatOf(group, first!) };
       return { ...group, sinks: [...group.sinks, sink] };
     });
-    expect(plan({ groups: started, ...input }).length).toBe(rest.length);
+    expect(planMoves({ groups: started, ...input }).length).toBe(rest.length);
   });
 });

@@ -1,4 +1,4 @@
-// Placement under random histories: nodes die, restart, join and report; after every repair the rules of the
+// Placement under random histories: nodes die, restart, join and report. After every repair the rules of the
 // map hold, whatever came before.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -18,7 +18,7 @@ const node = (id: number, inc: number, host: number): NodeEntry => ({
   standby: false,
 });
 
-/** Has every group looked at. */
+/** An index for which repair looks at every group. */
 class AllGroups extends GroupIndex {
   constructor(private readonly groups: readonly Group[]) {
     super();
@@ -29,7 +29,7 @@ class AllGroups extends GroupIndex {
   }
 }
 
-/** A cluster as the scheduler sees it, with reports that may lag behind but never claim what is not so. */
+/** A cluster as the scheduler sees it, with reports that may be late and are never wrong. */
 class History {
   epoch = 1;
   groups: Group[];
@@ -38,7 +38,7 @@ class History {
   private readonly sinks = new Set<number>();
   private readonly shards = new Set<string>();
   private readonly generations = new Map<string, number>();
-  /** Of the groups, through all of the history. */
+  /** Index that follows the groups through all of the history. */
   private readonly index = new GroupIndex();
   private sid = 1;
   private nextId: number;
@@ -85,7 +85,7 @@ class History {
     this.repair();
   }
 
-  /** One sink or owner, or all of them, say that they are complete. */
+  /** Lets one sink or owner, or all of them, report that they are complete. */
   private report(which: number | undefined): void {
     const sinks = this.groups.flatMap((group) => group.sinks);
     const owners = this.groups.flatMap((group) =>
@@ -130,7 +130,7 @@ class History {
   private checkGroup(group: Group, pool: Pool): void {
     expect(group.data.length).toBe(pool.k);
     const sinkNodes = group.sinks.map((sink) => sink.node);
-    // Two sinks of one node would be lost together, for nothing.
+    // Two sinks on one node would be lost together without need.
     expect(new Set(sinkNodes).size).toBe(sinkNodes.length);
     for (let m = 0; m < pool.k; m++) {
       expect(group.sinks.filter((sink) => sink.kind === 'M' && sink.index === m).length).toBeLessThan(2);
@@ -167,8 +167,8 @@ class History {
   }
 
   /**
-   * Everything is reported and repaired until nothing changes; then everything is spread, if the nodes
-   * suffice.
+   * Reports and repairs everything until nothing changes. Then all seats have nodes of their own, if the
+   * nodes suffice.
    */
   settle(): void {
     for (let round = 0; round < 50; round++) {

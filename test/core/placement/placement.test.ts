@@ -1,4 +1,7 @@
-/** Where shards go, as pure functions of the map and of what is known of the nodes (rules 27 and 28). */
+/**
+ * Placement as pure functions of the map and the reports of nodes. Rule 27: a lost shard gets a new home at
+ * once. Rule 28: a move hands over when its target is complete and the group is healthy.
+ */
 import { describe, expect, it } from 'vitest';
 import { formGroups, interleaveHosts } from '../../../src/core/placement/form.js';
 import {
@@ -41,10 +44,10 @@ const counter = (): (() => number) => {
   let next = 1;
   return () => next++;
 };
-/** Data nodes, then `p` and parity nodes. */
+/** A group as text: its data nodes, then `p` and its parity nodes. */
 const seats = ({ data, sinks }: Group): string =>
   `${data.map((d) => d.node).join(' ')} p ${sinks.map((s) => s.node).join(' ')}`;
-/** Everything is well with these nodes, unless a test says otherwise. */
+/** A view in which these nodes are alive and complete, unless a test says otherwise. */
 const view = (alive: NodeEntry[], fields: Partial<ClusterView> = {}): ClusterView => ({
   nodes: alive,
   alive: (id, inc) => alive.some((entry) => entry.id === id && entry.inc === inc),
@@ -96,7 +99,7 @@ describe('the first groups', () => {
       const hosts = [...group.data, ...group.sinks].map((entry) => hostOf(entry.node));
       expect(new Set(hosts).size).toBe(3);
     }
-    // With fewer hosts than members: still different nodes.
+    // With fewer hosts than seats, the nodes still differ.
     const two = ['a', 'a', 'a', 'b'].map((host, i) => node(i + 1, host));
     const [group] = formGroups([pool(3, 1, 1)], two, 1, counter());
     expect(isSpread(group!, pool(3, 1, 1))).toBe(true);
@@ -104,7 +107,7 @@ describe('the first groups', () => {
 });
 
 describe('zones', () => {
-  /** `size` PS on each of two machines in each of three zones. */
+  /** Nodes in three zones: `size` PS on each of two machines. */
   const places = ['a/1', 'b/1', 'c/1', 'a/2', 'b/2', 'c/2'];
   const inZones = (size: number): NodeEntry[] =>
     Array.from({ length: size * places.length }, (_, i) => node(i + 1, places[Math.floor(i / size)]));
@@ -128,7 +131,7 @@ describe('zones', () => {
     expect(hostsOf(repaired[0]!, all)).toEqual([...places].sort());
     const without = spare.filter(({ id }) => id !== lost.id);
     const other = repair(groups, [pool(4, 2, 1)], view(without), 2, () => 50)!;
-    // The zone has one machine left, with another member of the group on one of its two PS.
+    // The zone has one machine left, with another seat of the group on one of its two PS.
     const machine = nearest.find(({ id }) => id !== lost.id)!.host;
     expect(hostsOf(other[0]!, all).filter((host) => host === machine)).toHaveLength(2);
   });
@@ -291,7 +294,7 @@ describe('the target of a move', () => {
     ]);
     expect(needed(promoted, taking)).toBe(false);
     expect(canDoWithout(promoted, promoted.sinks[0]!, code, taking)).toBe(true);
-    // The mirror lacks something, is elsewhere, or is what would go.
+    // The mirror lacks blocks, is on another node, or is on the node that would go.
     const incomplete = { ...taking, sinkComplete: (sid: number) => sid !== promoted.sinks[1]!.sid };
     expect(needed(promoted, incomplete)).toBe(true);
     expect(

@@ -1,13 +1,13 @@
-/** The planner without indexes: slow and plain, what the real one is compared with. */
+/** A slow and plain planner without indexes, with which the real one is compared. */
 import { type PlanInput, type PlannedMove, type Seat, seatsOf } from '../../../src/core/placement/balance.js';
 import type { PeerId } from '../../../src/protocol/map.js';
 
-/** Weights of what is balanced: bytes first, then load, then the number of shards. */
+/** Weights of bytes, load and the number of shards. */
 const BYTES = 1;
 const LOAD = 0.25;
 const COUNT = 0.125;
 
-/** What a shard or a node holds, relative to the average of a node. */
+/** The weight of a seat, or of all seats of a node, as a part of the average weight of a node. */
 interface WeightShare {
   bytes: number;
   load: number;
@@ -26,8 +26,8 @@ class Planner {
   private readonly seats = new Map<PeerId, Set<Placed>>();
   private readonly byGroup = new Map<number, Placed[]>();
   /**
-   * Where each moving shard was, in the order of the moves. Each shard moves at most once, so a move needs
-   * only the moves before it, and no moves wait for each other in a circle.
+   * Seat that moves -> its node before, in the order of the moves. Each seat moves at most once, so a move
+   * needs only the moves before it, and no moves wait for each other in a circle.
    */
   private readonly origin = new Map<Placed, PeerId>();
 
@@ -97,12 +97,12 @@ class Planner {
     return BYTES * bytes + LOAD * load + COUNT * count;
   }
 
-  /** No other member of its group is there. */
+  /** True if the node has no other seat of the group. */
   private fits(seat: Placed, node: PeerId): boolean {
     return this.byGroup.get(seat.g)!.every((other) => other.node !== node);
   }
 
-  /** Other members of its group in the zone of `node`, and then those on its host. */
+  /** Number of other seats of the group in the zone of `node`, and on its host. */
   private crowd(seat: Placed, node: PeerId): number {
     const host = this.hosts.get(node)!;
     const others = this.byGroup.get(seat.g)!.filter((other) => other !== seat);
@@ -111,7 +111,7 @@ class Planner {
     return 1000 * zone + there.filter((other) => other === host).length;
   }
 
-  /** The least burdened node that fits, in the zone and on the host with the fewest of its group. */
+  /** The lightest node that fits, in the zone and on the host with the fewest seats of the group. */
   private bestHome(seat: Placed): PeerId | undefined {
     let best: { id: PeerId; crowd: number; weight: number } | undefined;
     for (const { id } of this.input.nodes) {
@@ -123,7 +123,7 @@ class Planner {
     return best?.id;
   }
 
-  /** Heavy shards are placed first; light ones fill the gaps. */
+  /** Empties the nodes that leave. Heavy seats are placed first, and light ones fill the gaps. */
   private empty(): void {
     for (const { id } of this.input.leaving) {
       for (const seat of [...this.seats.get(id)!].sort((a, b) => b.bytes - a.bytes)) {
@@ -168,7 +168,7 @@ class Planner {
   }
 
   /**
-   * The shard whose move lowers the sum of squares most. None if a move would only swap which node has more.
+   * The seat whose move lowers the sum of squares most. None if a move would only swap which node has more.
    */
   private worthiest(from: PeerId, to: PeerId): Placed | undefined {
     let best: Placed | undefined;

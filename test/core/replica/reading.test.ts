@@ -1,8 +1,8 @@
-// What a replica answers to a pull: all of it from states that are new enough, or a refusal with a code.
+// Answers of a replica to pulls: all rows from states that are new enough, or a refusal with a code.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { KintsugiError } from '../../../src/common/errors.js';
 import { MAX_READ_BYTES, type ReadLimits, read } from '../../../src/core/replica/reading.js';
-import type { KintsugiError } from '../../../src/errors.js';
-import { loadNative, type NativeShard } from '../../../src/native.js';
+import { loadNative, type NativeShard } from '../../../src/engine/native.js';
 
 const native = loadNative();
 const TABLE = {

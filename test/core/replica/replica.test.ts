@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_REPLICA_POLICY, ReplicaCore } from '../../../src/core/replica/replica.js';
 import { selected } from '../../../src/core/replica/selection.js';
-import { type ReadBatch, Readers, type ReadShard } from '../../../src/core/shard/readers.js';
+import { type ReplicatedShard, ShardReplicas, type StreamBatch } from '../../../src/core/shard/replicas.js';
 import { oldestStream } from '../../../src/core/shard/takeover.js';
 import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
 import { Meter } from '../../../src/core/shared/meter.js';
@@ -11,7 +11,7 @@ import { type Effect, Outbox } from '../../../src/core/shared/outbox.js';
 import { Pace } from '../../../src/core/shared/pace.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { RateLimit } from '../../../src/core/shared/rate.js';
-import { loadNative, PushStatus } from '../../../src/native.js';
+import { loadNative, PushStatus } from '../../../src/engine/native.js';
 import type { ClusterMap, TableSpec } from '../../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 
@@ -283,16 +283,16 @@ describe('replicas of an owner', () => {
     };
     const stream = {
       ...{ phase: 'ACTIVE', seq: 0, committed: 0 },
-      uncommitted: (above: number): ReadBatch[] =>
+      uncommitted: (above: number): StreamBatch[] =>
         above < 12 ? [{ seq: 12, delta: new Uint8Array(8) }] : [],
       before: undefined as { gen: number; base: number } | undefined,
     };
-    const shard: ReadShard = {
+    const shard: ReplicatedShard = {
       ...{ gen: 1, member: 0, group: { id: 0 }, extents: () => [], stream, flush: () => {} },
     };
-    const readers = new Readers(shard, host);
+    const readers = new ShardReplicas(shard, host);
     readers.onFollow(9, { t: 'follow', g: 0, m: 0, gen: 1, id: 1, v: 1 });
-    const batch = (): ReadBatch => ({ seq: ++stream.seq, delta: new Uint8Array(60) });
+    const batch = (): StreamBatch => ({ seq: ++stream.seq, delta: new Uint8Array(60) });
     const kinds = () => out.take().map((effect) => (effect.kind === 'send' ? effect.message.t : effect.kind));
     return { readers, host, batch, kinds, out, stream, shard };
   }
@@ -361,7 +361,7 @@ describe('replicas of an owner', () => {
     host.now = 91;
     readers.tick();
     expect(readers.any).toBe(false);
-    // What was sent to it would stay in memory for as long as it does not read.
+    // Deltas for a replica that does not read would stay in memory.
     expect(out.take()).toMatchObject([
       { kind: 'event', name: 'replica.dropped', fields: { reason: 'silent' } },
       { kind: 'hangUp', peer: 9 },

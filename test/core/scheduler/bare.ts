@@ -23,7 +23,7 @@ export interface Identity {
 
 export class BareScheduler {
   scheduler: Scheduler;
-  /** Of the last step. */
+  /** Effects of the last step. */
   effects: SchedulerEffect[] = [];
   now = 1000;
   private link = 0;
@@ -78,7 +78,7 @@ export class BareScheduler {
     this.away = true;
   }
 
-  /** What was decided meanwhile becomes durable. */
+  /** Decisions that were made meanwhile become durable. */
   returnStore(): void {
     this.away = false;
     this.effects = [];

@@ -195,7 +195,7 @@ describe('a change is taken back', () => {
       message: expect.stringContaining('no progress in 1 s'),
     });
     held.release();
-    // Who asks for the first time is another one.
+    // A process that asks for the first time begins a new drain.
     expect(wish({}).change).toBe(first.change + 1);
   });
 });

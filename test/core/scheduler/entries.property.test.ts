@@ -1,6 +1,6 @@
 /**
- * What the entries in the store say is what the scheduler has in memory, after any decisions: nodes come,
- * go and come back, tables, sessions, changes, ranges; and a transaction has only what changed.
+ * The entries in the store say the same as the state in memory, after any decisions: nodes come, go and come
+ * back, tables, sessions, changes, ranges. A transaction has only the entries that changed.
  */
 import { expect, test } from 'vitest';
 import { splitMix } from '../../../src/core/scheduler/samples/ranges.js';

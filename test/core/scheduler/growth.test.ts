@@ -46,7 +46,7 @@ function worker(job: BareScheduler, politely: boolean): void {
   job.hear(id, { t: 'advance', id: 6, name: 'data', clock: 1 });
   if (politely) job.hear(id, { t: 'detach' });
   job.step({ kind: 'closed', peer: id, inc: 0, link });
-  // What comes when its session is over leaves nothing behind.
+  // A message that comes when its session is over leaves nothing behind.
   if (politely) job.hear(id, { t: 'advance', id: 7, name: 'data', clock: 1 });
 }
 

@@ -1,4 +1,4 @@
-/** What is told when it is durable has a limit while the store is away: then requests are refused. */
+/** The effects that wait for the store have a limit: beyond it requests are refused. */
 import { beforeEach, expect, it } from 'vitest';
 import type { Message } from '../../../src/protocol/messages.js';
 import { BareScheduler, type Identity } from './bare.js';

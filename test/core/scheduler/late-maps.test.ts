@@ -79,7 +79,7 @@ describe('a peer that has an older map', () => {
       beat(epoch - 1);
       expect(maps()).toEqual([]);
     }
-    // Who lacks what is durable gets that at once.
+    // A peer that lacks a durable map gets that at once.
     beat(before);
     expect(maps()).toEqual([[node.id, epoch - 1]]);
     job.returnStore();

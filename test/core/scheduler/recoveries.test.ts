@@ -127,7 +127,7 @@ it('the end of a recovery is told by the scheduler that resumes the job', () => 
     ['recovery.complete', { recovery, shards, tookMs: tookMs + EVENT_DELAY_MS }],
   ]);
   expect(bare.scheduler.recovering).toBe(0);
-  // It has an end once.
+  // A recovery has one end.
   resume(...left);
   for (const node of left) bare.complete(node);
   news();
@@ -228,9 +228,17 @@ it('a loss is told once, however often a scheduler resumes the job', () => {
   expect(losses()).toBe(1);
   resume(...nodes.slice(1));
   expect(losses()).toBe(1);
-  // One that dies while no scheduler runs.
+  // Another node dies while no scheduler runs.
   resume(...nodes.slice(2));
   expect(losses()).toBe(2);
   resume(...nodes.slice(2));
   expect(losses()).toBe(2);
+});
+
+it('a node that has not reported to the scheduler that resumes the job is told as such', () => {
+  resume(...nodes);
+  const reported = () => bare.scheduler.status().nodes.map((node) => node.reported);
+  expect(reported()).toEqual([false, false, false, false]);
+  bare.heartbeat(nodes[1]!, { rows: 0 });
+  expect(reported()).toEqual([false, undefined, false, false]);
 });

@@ -1,7 +1,7 @@
-/** What counts of a report: a node speaks only for what the map says that it holds. */
+/** A report counts only for shards and sinks that the map gives to the reporting node. */
 import { describe, expect, it } from 'vitest';
 import { Reports } from '../../../src/core/scheduler/reports.js';
-import { CAPABILITIES, type Group } from '../../../src/protocol/map.js';
+import { CAPABILITIES, EMPTY_MAP, type Group } from '../../../src/protocol/map.js';
 import { BareScheduler, type Identity } from './bare.js';
 
 /** Code 2+1 on three nodes, all complete, a fourth without anything. */
@@ -66,7 +66,7 @@ describe('a report of a load', () => {
         { sid: 2, node: 3, ...place, movesMember: 1 },
       ],
     };
-    const reports = new Reports(() => [group]);
+    const reports = new Reports({ map: { ...EMPTY_MAP, groups: [group] } });
     const nothing = { completeSinks: [], completeShards: [], recoveries: [], owned: [], bytes: 0, rows: 0 };
     const hear = (from: number, count: number, now: number) =>
       reports.learn(from, { t: 'heartbeat', inc: 1, epoch: 1, ...nothing, held: [[0, 1, 8, count]] }, now);

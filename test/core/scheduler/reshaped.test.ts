@@ -129,7 +129,7 @@ describe('a job in another shape than its checkpoint', () => {
     expect(ticket).toMatchObject({ done: true, error: undefined });
     expect(cluster.read(m, keys[0]!)).toBe(before + 1000);
     expect(cluster.sent('skipTo').map(({ message }) => message.next)).toEqual([count + 1]);
-    // Whoever takes the shard over knows it, too.
+    // The next owner of the shard knows it, too.
     cluster.crash(m);
     cluster.restart(m);
     cluster.advance(5000);

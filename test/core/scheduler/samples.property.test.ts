@@ -5,7 +5,8 @@
  * older ones are not, later ones are a gap.
  */
 import { expect, test } from 'vitest';
-import { rangeCount, splitMix } from '../../../src/core/scheduler/samples/ranges.js';
+import { splitMix } from '../../../src/core/scheduler/samples/ranges.js';
+import { rangeCount } from '../../../src/protocol/dataset-rules.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import type { DatasetSpec, SampleRange } from '../../../src/protocol/samples.js';
 import { Book, FOLLOWED, POLICY, SPEC } from './book.js';
@@ -47,7 +48,7 @@ class Story {
   private nextWorker = 1;
   private nextRequest = 1_000_000;
 
-  /** Of growing files: what has been written, and a worker has seen. */
+  /** Bytes of each growing file that have been written, and that a worker has seen. */
   readonly written: number[];
 
   constructor(
@@ -165,7 +166,7 @@ class Story {
     this.workers.set(this.nextWorker++, new Worker());
   }
 
-  /** One that was given up, and does not know: it goes on where it was. */
+  /** A worker that was given up, and does not know, goes on where it was. */
   private haunt({ work }: { work: Work }): void {
     const { file, begin } = work.lease.range!;
     // The session of a finished range has ended: nothing is applied under it.

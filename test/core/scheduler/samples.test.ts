@@ -1,6 +1,7 @@
-/** Who trains which samples: leases, losses, restarts and failures, decided step by step. */
+/** Samples are handed out by leases: losses, restarts and failures, decided step by step. */
 import { describe, expect, it } from 'vitest';
-import { RangePlan, rangeCount } from '../../../src/core/scheduler/samples/ranges.js';
+import { RangePlan } from '../../../src/core/scheduler/samples/ranges.js';
+import { rangeCount } from '../../../src/protocol/dataset-rules.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import type { DatasetSpec } from '../../../src/protocol/samples.js';
 import { Book, FOLLOWED, POLICY, SPEC } from './book.js';
@@ -160,7 +161,7 @@ describe('leases', () => {
     expect(next).toMatchObject({ range: { number: 0 }, session: slow.session, done: 2, begun: 4 });
     book.report(1, slow, 5);
     expect(book.lostTo(1)).toEqual([0, 0]);
-    // What the lost worker says counts for nothing, unless it has finished: then every batch is durable.
+    // The lost worker is not believed, unless it has finished: then every batch is durable.
     book.release(1, slow, 'returned', { done: 7, begun: 7 });
     book.release(1, slow, 'failed', { batch: 2 });
     expect(book.status()).toMatchObject({ finished: 0, open: 2 });
@@ -314,7 +315,7 @@ describe('files that grow', () => {
     expect(bytes(book.acquire(2))).toEqual([0, 40, 80]);
     expect(book.acquire(3, 0, 51)).toMatchObject({ range: { number: 2, begin: 80, end: 100 } });
     expect(book.acquire(4, 0, 52)).toBeUndefined();
-    // What was cut stays as it is; the next range begins where the last one ended.
+    // A range that was cut stays as it is. The next range begins where the last one ended.
     book.extend(1, 130, 0);
     expect(bytes(book.given(4))).toEqual([0, 100, 130]);
     expect(book.status()).toMatchObject({ ranges: 4, open: 4, complete: false });

@@ -11,7 +11,7 @@ export const DATASET: DatasetSpec = {
   ...{ batch: 4, epochs: 1, seed: 1, shuffle: false, staleness: UNBOUNDED },
 };
 
-/** Of the running test. */
+/** The cluster of the running test. */
 export let cluster: Cluster;
 afterEach(() => cluster.close());
 
@@ -34,7 +34,7 @@ export function push(value: number, ...keys: number[]): void {
 
 let nextId = 100;
 
-/** Of a question, new for each. */
+/** A new id for each question. */
 export const newId = () => nextId++;
 
 /** Asks for a checkpoint and lets some time pass: the answers to what was asked for. */

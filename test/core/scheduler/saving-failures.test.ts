@@ -80,7 +80,7 @@ describe('an attempt that fails', () => {
     save();
     const { to, message } = cluster.sent('saveShards').at(-1)!;
     push(1, 1);
-    // Its files would have other content under names that a manifest lists.
+    // Files of another attempt would have other content under names that a manifest lists.
     const stored = () => [...cluster.place.files].map(([name, { position }]) => [name, position]);
     const before = stored();
     cluster.send(SCHEDULER, to, message);
@@ -105,7 +105,7 @@ describe('an attempt that fails', () => {
     const owners = data.map(({ node }) => node);
     fails(cluster.map.nodes.find(({ id }) => !owners.includes(id))!.id, data[0]!.gen - 1);
     expect(failures()).toEqual([]);
-    // It saves no shard of this attempt any more, whichever it has.
+    // An owner that fails saves no shard of this attempt any more, whichever it has.
     fails(data[1]!.node, data[0]!.gen - 1);
     expect(failures()).toEqual(['LIMIT']);
   });

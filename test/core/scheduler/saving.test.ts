@@ -1,7 +1,7 @@
 /** Checkpoints: what is asked of whom, what counts, and what a manifest has. */
 import { describe, expect, it } from 'vitest';
-import { decodeManifest, encodeManifest } from '../../../src/checkpoint/manifest.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
+import { decodeManifest, encodeManifest } from '../../../src/stores/checkpoint/manifest.js';
 import { kind } from '../harness.js';
 import { cluster, DATASET, drafts, failures, PLAN, push, save, start, tell } from './saves.js';
 

@@ -287,7 +287,7 @@ describe('two nodes that are lost at once', () => {
     cluster.hold(kind('heartbeat', { from: spare!.id }));
     cluster.stepScheduler({ kind: 'move', g: 0, index: 0, node: spare!.id });
     cluster.settle();
-    // It is complete there, and the scheduler has not heard of it.
+    // The sink is complete there, and the scheduler has not heard of it.
     expect(cluster.map.groups[0]!.sinks.map(({ node }) => node)).toContain(spare!.id);
     for (const { id, inc } of [data!, parity!]) cluster.stepScheduler({ kind: 'closed', peer: id, inc });
     for (const index of [1, 2]) cluster.crash(index, { noticed: false });

@@ -3,6 +3,7 @@
  * placement.test.ts.
  */
 import { afterEach, describe, expect, it } from 'vitest';
+import { MAX_TABLES } from '../../../src/core/scheduler/tables.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';
 
@@ -411,6 +412,18 @@ describe('tables', () => {
   it('has a limit', () => {
     start({ schedulerPolicy: { maxTables: 1 } });
     cluster.createTables([tableSpec('u')]);
-    expect(answer().code).toBe('LIMIT');
+    expect(answer()).toMatchObject({
+      code: 'LIMIT',
+      message: '2 tables are too many: kintsugi scheduler --limit maxTables=N (maxTables = 1)',
+    });
+  });
+
+  it('has a limit that nobody can raise: what the engine takes in a shard', () => {
+    start({ schedulerPolicy: { maxTables: MAX_TABLES * 2 } });
+    cluster.createTables(Array.from({ length: MAX_TABLES + 1 }, (_, i) => tableSpec(`t${i}`)));
+    expect(answer()).toMatchObject({
+      code: 'LIMIT',
+      message: `${MAX_TABLES + 1} tables are too many: a shard takes no more (maxTables = ${MAX_TABLES})`,
+    });
   });
 });

@@ -261,7 +261,7 @@ describe('the scheduler', () => {
     expect(attach(2000, {})).toMatchObject({ t: 'welcome' });
     hangUp(1);
     hangUp(0);
-    // One that has just lost its connection may be back in a moment.
+    // A client that has just lost its connection may be back in a moment.
     expect(attach(2001, {})).toEqual({ t: 'stale', code: 'LIMIT' });
     cluster.advance(reconnectMs + 300);
     expect(attach(2002, {})).toMatchObject({ t: 'welcome' });
@@ -299,7 +299,7 @@ describe('tombstones', () => {
     expect(dedup.size).toBe(2);
     expect(dedup.tombstones([[20, 30]])).toEqual([]);
     expect(between(dedup, 12, [1])).toEqual([[2, 11, 'ENDED']]);
-    // It only makes the last one longer.
+    // The new range only makes the last one longer.
     expect(between(dedup, 12, [1, 5])).toEqual([]);
     dedup.record([2, 11, 'ENDED']);
     expect([dedup.size, dedup.hasEnded(5)]).toEqual([1, true]);

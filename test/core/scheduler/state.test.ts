@@ -1,4 +1,4 @@
-/** What a restarted scheduler resumes from, also when an older version wrote it. */
+/** A restarted scheduler resumes from the stored state, also when an older version wrote it. */
 import { expect, it } from 'vitest';
 import { formGroups } from '../../../src/core/placement/form.js';
 import { entriesOf, stateOf as read, type WholeState } from '../../../src/core/scheduler/entries.js';
@@ -36,7 +36,7 @@ it('a stored state without capabilities has them derived; one with them is left 
       ...sinks,
       { sid: 7, kind: 'M', index: 1, ...place, ...CAPABILITIES.M, movesMember: 1 },
     ]),
-    // Its node is the owner already.
+    // The node of the mirror is the owner already.
     stateOf(({ sinks, data }) => [
       ...sinks,
       { sid: 7, kind: 'M', index: 1, ...place, node: data[1]!.node, ...CAPABILITIES.M },

@@ -1,4 +1,4 @@
-/** What those are told who ask often, and warnings that come with it. */
+/** The summary for those who ask often, and warnings that come with it. */
 import { describe, expect, it } from 'vitest';
 import { BareScheduler, type Identity } from './bare.js';
 

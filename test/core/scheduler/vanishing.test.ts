@@ -29,9 +29,9 @@ const lost = (): unknown[] =>
 interface Story {
   /** Nodes whose kernel acknowledges nothing to the scheduler. */
   silent: readonly Identity[];
-  /** What a witness says of a node; undefined: nothing, for it does not answer. */
+  /** The answer of a witness about a node; undefined: it does not answer. */
   says?: (witness: Identity, node: number, ms: number) => { silentMs?: number } | undefined;
-  /** They still send, though nothing is acknowledged. */
+  /** The silent nodes still send, though nothing is acknowledged. */
   talking?: boolean;
 }
 

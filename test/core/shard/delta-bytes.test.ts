@@ -1,5 +1,5 @@
-// One limit for the memory of deltas on a node: what owners have uncommitted, what logs of sinks hold, and
-// what connections have to send.
+// The limit for the memory of deltas on a node: uncommitted batches of owners, logs of sinks, and bytes that
+// connections have to send.
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Policy } from '../../../src/core/shared/policy.js';
 import { Cluster, kind } from '../harness.js';
@@ -9,7 +9,7 @@ afterEach(() => cluster.close());
 
 const GROUPS = 6;
 const KEYS = Array.from({ length: 64 }, (_, i) => i + 1);
-/** Some deltas of these keys. */
+/** Makes some deltas of these keys. */
 const LIMIT = 1 << 20;
 const ROUNDS = 40;
 
@@ -21,7 +21,7 @@ function start(policy: Partial<Policy> = {}): Cluster {
   return cluster;
 }
 
-/** Every shard gets the same push. */
+/** Sends the same push to every shard. */
 function pushEverywhere(): void {
   for (let g = 0; g < GROUPS; g++)
     for (let m = 0; m < 2; m++) cluster.client.push({ [m]: [{ keys: KEYS }] }, g);
@@ -34,13 +34,13 @@ const accounts = () => cluster.nodes.map(({ node }) => node!.deltaBytes);
 const largestDelta = (): number =>
   Math.max(...cluster.sent('delta').map(({ parts }) => parts[0]!.byteLength));
 
-/** No node holds more than the limit and one batch for each shard and log on it. */
+/** Checks that no node holds more than the limit and one batch for each shard and log on it. */
 function expectWithinLimit(): void {
   const slack = GROUPS * 3 * largestDelta();
   for (const account of accounts()) expect(account.used).toBeLessThan(LIMIT + slack);
 }
 
-/** Pushes go to all shards at a time at which some messages do not arrive. */
+/** Pushes to all shards while some messages do not arrive. */
 function pushFor(rounds: number): void {
   for (let i = 0; i < rounds; i++) {
     pushEverywhere();
@@ -48,7 +48,7 @@ function pushFor(rounds: number): void {
   }
 }
 
-/** All pushes arrive, and nothing is left in any account. */
+/** Lets all pushes arrive, and checks that every account is empty. */
 function expectAllDone(rounds: number): void {
   cluster.advance(60_000);
   expect(cluster.client.core.unacknowledged).toBe(0);

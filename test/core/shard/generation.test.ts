@@ -1,5 +1,5 @@
-// A shard that is back at a node is a new ownership: answers to the former one, still under way, say nothing
-// to it.
+// A shard that is back at a node has a new ownership, which ignores answers to the former one that are still
+// under way.
 import { afterEach, expect, it } from 'vitest';
 import type { Message } from '../../../src/protocol/messages.js';
 import { Cluster, kind } from '../harness.js';
@@ -13,7 +13,7 @@ const BACK = 2;
 
 /**
  * Shard 0 is owned by node 0 in generation AWAY, then by another node, then by node 0 again in generation
- * BACK; what sinks say to node 0 does not arrive.
+ * BACK. Messages of sinks to node 0 do not arrive.
  */
 function backAtNode0(phase: 'FENCE' | 'ACTIVE') {
   cluster = new Cluster({ k: 1, r: 2, spares: 0 });

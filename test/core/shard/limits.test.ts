@@ -1,5 +1,5 @@
-// Every limit of policy.ts is hit once: what happens is what the policy says, and no push is lost or applied
-// twice. Those that belong to one mechanism (recoveryRate, sinkStallMs, retryMs) are tested with it.
+// Every limit of policy.ts is reached once: the node does what the policy says, and no push is lost or
+// applied twice. Limits of one mechanism (recoveryRate, sinkStallMs, retryMs) are tested with that mechanism.
 import { afterEach, describe, expect, it } from 'vitest';
 import { Cluster, type ClusterOptions, kind } from '../harness.js';
 

@@ -3,7 +3,7 @@
  * the node notices.
  */
 import { afterEach, expect, it, vi } from 'vitest';
-import { KintsugiError } from '../../../src/errors.js';
+import { KintsugiError } from '../../../src/common/errors.js';
 import { Cluster, native } from '../harness.js';
 
 let cluster: Cluster;
@@ -19,7 +19,7 @@ function pushToAll(): void {
   cluster.settle();
 }
 
-/** The next shards that are taken over get no memory at this call, so many times. */
+/** Refuses memory at this call to the next shards that are taken over, `times` times. */
 function refuse(call: 'adopt' | 'addEquations', times: number): void {
   const create = native.createShard.bind(native);
   let left = times;
@@ -106,7 +106,7 @@ it('stays beside a mirror that has everything, whatever the scheduler that hears
   cluster.stepScheduler({ kind: 'move', g: 0, member: 0, node });
   cluster.advance(2000);
   expect(refused()).toHaveLength(1);
-  // What was complete comes back with heartbeats, and what was refused is told before the next one.
+  // Completeness comes back with heartbeats, and refusals are told before the next heartbeat.
   cluster.crashScheduler();
   found();
   cluster.restartScheduler();

@@ -1,5 +1,5 @@
-// Rule 23: "I lack these" holds at the position of the stream that it was said at. Since then the member has
-// got them back, and changed them.
+// Rule 23: an owner's claim to lack blocks holds at the position of the stream that it names. Since then the
+// owner has got the blocks back, and changed them.
 import { afterEach, expect, it } from 'vitest';
 import { Cluster } from '../harness.js';
 
@@ -18,7 +18,7 @@ it('a claim from an older position begins no recovery', () => {
   cluster.settle();
   expect(cluster.read(0, 1)).toBe(8);
   const mark = cluster.history.length;
-  // The network doubles messages, and keeps them.
+  // The network doubles messages, and delays the copies.
   for (const claim of claims) cluster.deliver(claim);
   cluster.settle();
   expect(cluster.sent('want', mark)).toEqual([]);

@@ -1,10 +1,10 @@
 /**
- * Pushes at an owner that serves: numbering, refusals, batches and when a push counts as durable (rules 7 to
- * 9).
+ * Pushes at an owner that serves. Rules 7 to 9: pushes of a client are taken in the order of their numbers, a
+ * flush makes one batch, and a push is acknowledged when every sink has it.
  */
 import { afterEach, describe, expect, it } from 'vitest';
 import { PUSH_WINDOW } from '../../../src/core/shared/dedup.js';
-import { optimizerOf } from '../../../src/optimizers.js';
+import { optimizerOf } from '../../../src/engine/optimizers.js';
 import { Cluster, type ClusterOptions, DIM, kind, section, tableSpec } from '../harness.js';
 import { acksIn, pushesIn, pushMessage } from '../packed.js';
 
@@ -15,7 +15,7 @@ const start = (options: Partial<ClusterOptions> = {}): Cluster => {
 };
 afterEach(() => cluster.close());
 
-/** A push message of the test's own making, beside the client machine. */
+/** A push message that the test makes itself, without the client machine. */
 const sendPush = (from: number, m: number, cseq: number, bytes: Uint8Array): void => {
   const message = pushMessage(cluster.map.epoch, [0, m, cseq], bytes.byteLength);
   cluster.send(from, cluster.nodes[m]!.id, message, [bytes]);
@@ -63,7 +63,7 @@ describe('rule 9: durable is what every sink has', () => {
     deltas.release();
   });
 
-  it('an owner whose map lists no sink acknowledges, or refuses with requireRedundancy', () => {
+  it('an owner whose map lists no sink acknowledges; with requireRedundancy pushes wait', () => {
     for (const requireRedundancy of [false, true]) {
       start({ k: 1, r: 1, policy: { requireRedundancy } });
       cluster.crash(1);
@@ -239,7 +239,7 @@ describe('rule 8: batches', () => {
       [client.id, 2],
     ]);
     expect(pushes.every((push) => push.done)).toBe(true);
-    // One acknowledgement message per client for the whole batch.
+    // Each client gets one acknowledgement message for the whole batch.
     expect(cluster.sent('pushAck', mark).map(({ to, message }) => [to, acksIn(message).length])).toEqual([
       [client.id, 2],
       [other.id, 1],

@@ -1,9 +1,9 @@
 /**
- * Lost blocks come back bit for bit, on demand before the rest, while everything else goes on (rules 22 to
- * 26).
+ * Recovery by rules 22 to 26: an owner solves equations of parities for its lost blocks. They come back bit
+ * for bit, those on demand before the rest, while other shards serve.
  */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { OptimizerSpec } from '../../../src/native.js';
+import type { OptimizerSpec } from '../../../src/engine/native.js';
 import { Cluster, type ClusterOptions, kind, type Part, tableSpec } from '../harness.js';
 
 let cluster: Cluster;
@@ -102,8 +102,8 @@ describe('every loss that the code covers', () => {
     const contents = cluster.hold(kind('content'));
     cluster.crash(0);
     cluster.settle();
-    // The equations of shard 0 wait for content of shard 1, which moves on: that content is out of date when
-    // it comes.
+    // The equations of shard 0 wait for content of shard 1, whose position moves on: the content is out of
+    // date when it comes.
     for (const key of keys(8)) client.push({ 1: [{ keys: [key], value: 16 }] });
     cluster.settle();
     contents.release();
@@ -150,7 +150,7 @@ describe('rule 18: content is the state after the newest delta', () => {
 
 describe('on demand before the rest', () => {
   it('answers a pull of one lost row while other blocks are still absent', () => {
-    // One byte a second: the background asks for next to nothing.
+    // At one byte a second the background asks for hardly any block.
     const { client } = start({ policy: { recoveryRate: 1, recoveryChunk: 1 } });
     fill(20);
     cluster.crash(0);
@@ -259,7 +259,7 @@ describe('little is asked for twice', () => {
     cluster.sent('recover', mark).map(({ parts }) => [...new Uint32Array(parts[0]!.slice().buffer)]);
 
   it('who answers others is given time for the rest', () => {
-    // Ten blocks a second, one at a time: something is answered all the while.
+    // At ten blocks a second, one at a time, answers come all the while.
     start({ policy: { recoveryRate: 40_960, recoveryChunk: 1 } });
     fill(60);
     cluster.crash(0);
@@ -277,7 +277,7 @@ describe('little is asked for twice', () => {
     const again = () => asked(mark).filter((blocks) => blocks.join() === held!.join()).length;
     for (let i = 0; i < 6; i++) cluster.advance(100);
     expect(again()).toBe(0);
-    // Lost after all.
+    // The shard is lost after all.
     equation.drop();
     for (let i = 0; i < 10; i++) cluster.advance(100);
     expect(again()).toBe(1);
@@ -306,14 +306,14 @@ describe('little is asked for twice', () => {
   });
 
   it('some of the background rides along with what is demanded', () => {
-    // Twenty blocks a second.
+    // The rate is twenty blocks a second.
     const { client } = start({ policy: { recoveryRate: 81_920, recoveryChunk: 8 } });
     fill(200);
     cluster.crash(0);
     cluster.settle();
     client.pull({ 0: [{ keys: [199] }] });
     cluster.settle();
-    // The background waits for the next demand, and saves up.
+    // The background waits for the next demand, and its allowance grows.
     const mark = cluster.history.length;
     cluster.advance(80);
     expect(asked(mark)).toEqual([]);
@@ -327,14 +327,14 @@ describe('little is asked for twice', () => {
   it('what rides along is not held to the pace that leaves room for requests', () => {
     const { client } = start({ groups: 3, spares: 0, policy: { recoveryChunk: 8 } });
     fill(2000);
-    // Who takes it over serves requests for other shards.
+    // The new owner's node serves requests for other shards.
     for (let i = 0; i < 3; i++) {
       for (const g of [1, 2]) client.pull({ 0: [{ keys: [1] }], 1: [{ keys: [1] }] }, g);
       cluster.advance(100);
     }
     cluster.crash(0);
     cluster.settle();
-    // All that the pace gives at first is used up.
+    // The first allowance of the pace is used up.
     expect(absentRows()).toBeGreaterThan(10);
     const mark = cluster.history.length;
     for (const key of [1999, 1500]) client.pull({ 0: [{ keys: [key] }] });
@@ -353,7 +353,7 @@ describe('limits', () => {
     cluster.settle();
     const mark = cluster.history.length;
     for (let i = 0; i < 10; i++) cluster.advance(100);
-    // Ten blocks a second, and what one tick may save up.
+    // The rate is ten blocks a second, and an allowance of one burst.
     expect(blocks(mark)).toBeGreaterThanOrEqual(9);
     expect(blocks(mark)).toBeLessThanOrEqual(12);
     cluster.advance(9000);
@@ -378,7 +378,7 @@ describe('limits', () => {
       );
       return new Set(rows).size;
     };
-    // Right after a loss less is under way than may be later, when nobody asks for anything.
+    // Right after a loss fewer blocks are under way than later, when there are no requests.
     expect(rowBlocks()).toBe(2);
     cluster.advance(200);
     expect(rowBlocks()).toBe(6);

@@ -1,4 +1,4 @@
-// What a sink missed is sent to it again once, however often it is asked for its position meanwhile.
+// Deltas that a sink missed are resent once, however often the sink is asked for its position meanwhile.
 import { afterEach, describe, expect, it } from 'vitest';
 import { Cluster, kind } from '../harness.js';
 
@@ -8,7 +8,7 @@ afterEach(() => cluster.close());
 const PUSHES = 10;
 const RETRIES = 5;
 
-/** One owner, one sink that stays silent for longer than any retry. */
+/** One owner, and one sink that stays silent for longer than any retry. */
 function start(): Cluster {
   cluster = new Cluster({ k: 1, r: 1, spares: 1, policy: { sinkStallMs: 600_000 } });
   return cluster;

@@ -1,9 +1,9 @@
-/** Flaws that a review of the core found: each a small story around one PsNode, driven by hand. */
+/** Defects that a review of the core found, each with one PsNode that the test drives by hand. */
 import { expect, it } from 'vitest';
 import { PsNode } from '../../../src/core/node/node.js';
 import type { Effect } from '../../../src/core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../../../src/core/shared/policy.js';
-import { loadNative } from '../../../src/native.js';
+import { loadNative } from '../../../src/engine/native.js';
 import { packItems } from '../../../src/protocol/items.js';
 import { CAPABILITIES, type ClusterMap, type DataEntry, type SinkEntry } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
@@ -143,7 +143,7 @@ it('a request whose items and sections do not match is refused whole', () => {
     );
     expect(() => send(node, CLIENT, { t: 'pull', epoch: 2, id: 1, items: wanted }, parts)).toThrow(why);
   }
-  // Nothing of them was applied: the first number is still to come.
+  // No push was applied: the shard knows no client.
   expect(node.ownerAt(0, 0)!.clients()).toEqual([]);
   node.close();
 });

@@ -1,6 +1,6 @@
 /**
- * A process that was stopped or swapped out, and runs again, must not take its own sleep for the silence of
- * others.
+ * A process that was stopped or swapped out, and runs again, must not take its own sleep for silence of its
+ * peers.
  */
 import { afterEach, expect, it } from 'vitest';
 import { Cluster, kind } from '../harness.js';

@@ -1,5 +1,6 @@
 /**
- * A change of owner: what the new owner agrees on with the sinks before it serves (rules 10 and 19 to 21).
+ * A change of owner. Rules 19 to 21: the new owner and all sinks agree on a base before it serves. Rule 10: a
+ * new sink starts at the committed position.
  */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Follower } from '../../../src/core/shard/follower.js';
@@ -16,7 +17,7 @@ const start = (options: Partial<ClusterOptions> = {}): Cluster => {
 afterEach(() => cluster.close());
 
 const id = (index: number): number => cluster.nodes[index]!.id;
-/** Starts that the newest owner of shard 0 sent. */
+/** The Starts that the newest owner of shard 0 has sent. */
 const starts = (since = 0) => {
   const { gen } = cluster.map.groups[0]!.data[0]!;
   return cluster.sent('start', since).filter(({ message }) => message.m === 0 && message.gen === gen);

@@ -1,6 +1,6 @@
 /**
- * Loss beyond the code is reported, confirmed and told to callers; and three things that random schedules
- * once found.
+ * A loss beyond the code is reported, confirmed and told to callers. Three tests are of defects that random
+ * schedules once found.
  */
 import { afterEach, describe, expect, it } from 'vitest';
 import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';
@@ -39,7 +39,7 @@ describe('rule 26: beyond repair', () => {
       redundancy: 'lost',
       unrecoverable: [{ g: 0, m: 0 }],
     });
-    // Ticks come back to the same dead end: they must come back at all.
+    // Every tick finds the same dead end, and must return.
     cluster.advance(3000);
     expect(cluster.eventsNamed('shard.unrecoverable')).toHaveLength(1);
   });
@@ -50,7 +50,7 @@ describe('rule 26: beyond repair', () => {
     cluster.settle();
     for (const m of [0, 1, 2, 3]) cluster.crash(m, { noticed: false });
     for (const m of [0, 1, 2, 3]) cluster.notice(m);
-    // Each answer that solved nothing asked two more parities: the cluster never came to rest.
+    // Once each answer that solved nothing caused questions to two more parities, without end.
     cluster.settle();
     expect(cluster.scheduler!.status().unrecoverable).toHaveLength(4);
     const askedIn = (ms: number): number => {
@@ -210,7 +210,7 @@ describe('found by random schedules', () => {
     cluster.crash(0);
     cluster.settle();
     cluster.advance(900);
-    // The other parity took its delta back and still knows how far the table went.
+    // The other parity rolled its delta back and still knows the extent of the table.
     const columns = cluster
       .sent('recover', mark)
       .flatMap(({ parts }) => [...new Uint32Array(parts[0]!.slice().buffer)].filter((_, i) => i % 2 === 0));

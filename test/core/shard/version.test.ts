@@ -1,5 +1,5 @@
-// Rule 16: "I lack these" holds in the version of the group that it was said in. Since then the member may
-// have got them back.
+// Rule 16: a Lacking holds in the version of the group that it names. Since then the member may have got the
+// blocks back.
 import { afterEach, expect, it } from 'vitest';
 import type { Message } from '../../../src/protocol/messages.js';
 import { Cluster, kind } from '../harness.js';

@@ -24,8 +24,8 @@ const bytes = Uint8Array.of(1);
 describe('lines', () => {
   it('keep the order of each client and take only the next number', () => {
     const held = lines();
-    for (const cseq of [4, 5, 5, 7, 4, 6]) held.hold(1, cseq, bytes);
-    held.hold(2, 9, bytes);
+    for (const cseq of [4, 5, 5, 7, 4, 6]) held.add(1, cseq, bytes);
+    held.add(2, 9, bytes);
     expect([held.clients(), drain(held, 1), drain(held, 2), held.any]).toEqual([
       [1, 2],
       [4, 5, 6],
@@ -36,8 +36,8 @@ describe('lines', () => {
 
   it('drop what does not fit: per client and in the number of clients', () => {
     const held = lines({ maxHeldPushes: 2, maxParked: 1 });
-    for (const cseq of [1, 2, 3]) held.hold(1, cseq, bytes);
-    held.hold(2, 1, bytes);
+    for (const cseq of [1, 2, 3]) held.add(1, cseq, bytes);
+    held.add(2, 1, bytes);
     expect([drain(held, 1), held.waiting(2)]).toEqual([[1, 2], false]);
   });
 
@@ -45,7 +45,7 @@ describe('lines', () => {
     const held = lines();
     for (const cseq of [1, 2]) {
       const view = Uint8Array.of(cseq);
-      held.hold(1, cseq, view);
+      held.add(1, cseq, view);
       view.fill(0xa5);
     }
     expect(held.first(1)!.section).toEqual(Uint8Array.of(1));
@@ -55,10 +55,10 @@ describe('lines', () => {
 
   it('end with the last push, or at once when dropped', () => {
     const held = lines();
-    held.hold(1, 1, bytes);
+    held.add(1, 1, bytes);
     held.shift(1);
     expect(held.waiting(1)).toBe(false);
-    held.hold(1, 2, bytes);
+    held.add(1, 2, bytes);
     held.drop(1);
     expect([held.any, held.first(1)]).toEqual([false, undefined]);
     held.shift(1);

@@ -1,4 +1,4 @@
-/** De-duplication state: one number per client, and the refusals of late. */
+/** De-duplication state: one number per client, and the newest refusals. */
 import { describe, expect, it } from 'vitest';
 import { Dedup } from '../../../src/core/shared/dedup.js';
 

@@ -93,7 +93,7 @@ it('leaves the first moments after a loss to keys, then to rows, and then to los
   expect(pace.openForParities).toBe(true);
 });
 
-/** What a giver says of itself after `seconds` with gifts, but for one second in every five. */
+/** The ratio that a giver tells after `seconds` in which it gives content, except in every fifth second. */
 function fares(pace: Pace, from: number, seconds: number, requests: number): number | undefined {
   let share: number | undefined;
   for (let tick = 0; tick < (seconds * 1000) / TICK_MS; tick++) {
@@ -109,7 +109,7 @@ it('says how a giver fares by what it served before it gave', () => {
   granted(pace, 0, 3, false, () => 10);
   expect(fares(pace, 3000, 1, 10)).toBeCloseTo(1, 1);
   expect(fares(pace, 4000, 4, 8)).toBeLessThan(0.87);
-  // Fewer requests for long are not the fault of what is given.
+  // When requests become fewer for long, the content that is given is not the cause.
   expect(fares(pace, 8000, 24, 8)).toBeGreaterThan(0.96);
   expect(fares(pace, 32_000, 2, 0)).toBeUndefined();
 });
@@ -135,7 +135,7 @@ it.each([1, 5])('never takes what moves cost for the new normal: %i givers that 
     newcomer.tick(tick * TICK_MS, moving, false, moving);
     if (tick >= 8 * last) blocks += taken;
   }
-  // 10 with rests are the floor; 15 in three quarters of the time would be perfect.
+  // The floor is 10 blocks with pauses; perfect would be 15 in three quarters of the time.
   expect(blocks / last).toBeGreaterThan(8);
   expect(blocks / last).toBeLessThan(20);
 });
@@ -177,7 +177,7 @@ it('moves to a node that serves nothing as fast as those that give can stand', (
   expect(early).toBeGreaterThan(256);
   expect(moved(pace, 2000, 4, 1)).toBeGreaterThan(1.3 * early);
   expect(moved(pace, 6000, 6, 0.8)).toBeLessThan(600);
-  // Nobody asks the givers for anything any more.
+  // The givers get no requests any more.
   expect(moved(pace, 12_000, 2, undefined)).toBe((1000 / TICK_MS) * 1000);
   expect(pace.wideForMoves).toBe(true);
 });

@@ -1,4 +1,4 @@
-/** When a question is asked again. */
+/** The time at which a question is asked again. */
 import { describe, expect, it } from 'vitest';
 import { Retry } from '../../../src/core/shared/retry.js';
 

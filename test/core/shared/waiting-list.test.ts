@@ -1,4 +1,4 @@
-/** Lists of what waits: bounded in number and in bytes, copied, and every byte that leaves is given back. */
+/** Waiting lists: bounded in number and in bytes, copied, and every byte that leaves is given back. */
 import { describe, expect, it } from 'vitest';
 import { WaitingBytes } from '../../../src/core/shared/waiting-bytes.js';
 import { WaitingList, type WaitingOptions } from '../../../src/core/shared/waiting-list.js';

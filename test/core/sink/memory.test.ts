@@ -1,7 +1,7 @@
 /** A sink that the system refuses memory: another node takes its place, and no other shard notices. */
 import { afterEach, expect, it, vi } from 'vitest';
-import { KintsugiError } from '../../../src/errors.js';
-import { PushStatus } from '../../../src/native.js';
+import { KintsugiError } from '../../../src/common/errors.js';
+import { PushStatus } from '../../../src/engine/native.js';
 import { Cluster, native } from '../harness.js';
 
 let cluster: Cluster;
@@ -30,7 +30,7 @@ it('is replaced elsewhere when a delta does not fit', () => {
   const { node, sid } = sinkEntry();
   vi.spyOn(cluster.sink(0).native, 'apply').mockReturnValue(PushStatus.MEMORY_LIMIT);
   pushToAll();
-  // A new map does not create it again: it would be empty and call itself complete.
+  // A new map does not create the sink again: it would be empty and call itself complete.
   cluster.addNode();
   cluster.settle();
   expect(sinkEntry().sid).toBe(sid);

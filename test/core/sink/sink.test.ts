@@ -1,6 +1,6 @@
 /**
- * A sink and its positions: promises, roll-back, content that is exact only where the stream stands (rules 12
- * to 18).
+ * A sink and its positions. Rules 12 to 18: promises, roll-back, and messages that are taken only at the
+ * position, in the generation and in the version that they name.
  */
 import { afterEach, describe, expect, it } from 'vitest';
 import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
@@ -10,7 +10,7 @@ import { Pace } from '../../../src/core/shared/pace.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { RateLimit } from '../../../src/core/shared/rate.js';
 import { Sink } from '../../../src/core/sink/sink.js';
-import type { NativeShard, NativeSink } from '../../../src/native.js';
+import type { NativeShard, NativeSink } from '../../../src/engine/native.js';
 import { CAPABILITIES, type Group } from '../../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { ADDING, DIM, native, section } from '../harness.js';
@@ -38,7 +38,7 @@ class Stage {
     meter: new Meter(),
     moveRate: this.moveRate,
     now: 1000,
-    // What is discarded too early shows.
+    // Bytes that are discarded too early turn to garbage.
     discard: (bytes: Uint8Array) => void bytes.fill(0xa5),
   };
   readonly memory = native.createMemory(0);
@@ -71,7 +71,7 @@ class Stage {
       .filter((message): message is MessageOf<T> => message.t === t);
   }
 
-  /** The next delta of a member: a push of `value` to `key`. */
+  /** Sends the next delta of a member: a push of `value` to `key`. */
   delta(m: number, key: number, value: number): Uint8Array {
     expect(this.shards[m]!.push(section([{ keys: [key], value }], true))).toBe(0);
     return this.shards[m]!.flush();
@@ -243,7 +243,7 @@ describe('rule 14: deltas', () => {
     const claim = { g: 0, sid: SID, gen: 1, seq: 1, v: 4 };
     stage.sink.onRecover({ t: 'recover', ...claim, m: 0, extents: [] }, word(blocks));
     expect(stage.sent().map(({ to, message }) => [to, message.t])).toEqual([[12, 'want']]);
-    // Member 1 has nothing to say yet, and member 0, which lacked, writes: it has the block by now.
+    // Member 1 has not answered yet. Member 0, which lacked the block, writes to it: it has the block by now.
     stage.sink.onDelta(
       { t: 'delta', g: 0, m: 0, sid: SID, gen: 1, seq: 2, ids: [], committed: 0 },
       stage.delta(0, 1, 2),
@@ -286,7 +286,7 @@ describe('rules 15 and 16: content and lacking count only at the position', () =
       to: 11,
       message: { t: 'equation', m: 0, gen: 1, v: 4, index: 0, lacking: [[0, 1]], ok: true },
     });
-    // One parity row of ones: what is left is the lost content itself.
+    // The coefficients of this parity are ones, so the equation is the lost content itself.
     expect(Buffer.from(equation!.parts[1]!)).toEqual(Buffer.from(stage.shards[0]!.read(blocks).bytes));
   });
 
@@ -382,7 +382,7 @@ describe('a check of the parity equation', () => {
   it('finds a block that does not fit', () => {
     const stage = new Stage(true);
     for (const m of [0, 1]) stage.apply(m, 1, stage.delta(m, 1, 1 + m));
-    // Changed behind the back of the stream.
+    // The bytes are changed without a delta.
     stage.delta(1, 1, 100);
     stage.sink.onCheck({ t: 'check', epoch: 4, id: 77, g: 0, sid: SID }, 99);
     for (const m of [0, 1]) stage.content(m, 1, Uint32Array.of(2, 0, 3, 0));

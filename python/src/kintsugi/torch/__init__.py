@@ -15,19 +15,30 @@ except ModuleNotFoundError as error:
 if not hasattr(_torch.Tensor, "register_post_accumulate_grad_hook"):
     raise ImportError(f"kintsugi.torch needs PyTorch 2.1 or newer, not {_torch.__version__}")
 
-from ._collection import EmbeddingBagCollection, EmbeddingBagConfig
+from ._collection import EmbeddingBagCollection, EmbeddingCollection
+from ._configs import EmbeddingBagConfig, EmbeddingConfig
 from ._dense import SharedOptimizer
 from ._embedding import KintsugiEmbedding, KintsugiEmbeddingBag
+from ._export import to_embedding_bag, torchrec_state_dict
+from ._optimizer import RowOptimizer, clip_grad_norm_
 from ._pipeline import Pipeline
 from ._saving import load, save
+from ._takers import step
 
 __all__ = [
     "EmbeddingBagCollection",
     "EmbeddingBagConfig",
+    "EmbeddingCollection",
+    "EmbeddingConfig",
     "KintsugiEmbedding",
     "KintsugiEmbeddingBag",
     "Pipeline",
+    "RowOptimizer",
     "SharedOptimizer",
+    "clip_grad_norm_",
     "load",
     "save",
+    "step",
+    "to_embedding_bag",
+    "torchrec_state_dict",
 ]

@@ -2,70 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from .._checks import flag
 from .._client import Client
 from .._errors import Error
 from .._specs import Initializer, Optimizer
-from ._lookup import Begun, Leaf, Lookup, Rate, places_of
+from ._configs import Mode, checked_mode, refuse, table_for
+from ._inputs import bags_given, keys_given, weights_given
+from ._layer import Begun, Layer, Rate, uncompiled
+from ._lookup import Leaf, Lookup, places_of
 
-Mode = Literal["sum", "mean"]
 
-
-class _Layer(nn.Module):
+class _Layer(Layer):
     def __init__(
         self,
         client: Client,
         name: str,
-        dim: int,
+        dim: int | None,
         optimizer: Optimizer | None,
         initializer: Initializer | None,
         seed: int,
         pool: str,
         grad_scale: float,
         lr: Rate,
+        fused: bool,
     ) -> None:
-        super().__init__()
-        self.client = client
-        self.table = client.create_table(
-            name, dim, optimizer=optimizer, initializer=initializer, seed=seed, pool=pool
-        )
-        self.grad_scale = grad_scale
-        self.lr = lr
+        super().__init__(client, grad_scale, lr, fused)
+        self.table = table_for(self.client, name, dim, optimizer, initializer, seed, pool)
+        self.tables = [self.table]
         self._begun = Begun()
 
+    if TYPE_CHECKING:
+
+        def __call__(self, *inputs: Any, **options: Any) -> Tensor:
+            """Tensors come out of these layers."""
+
     def extra_repr(self) -> str:
-        """What `print(model)` says."""
+        """The text of this module in `print(model)`."""
         return f"{self.table.name!r}, {self.table.dim}, optimizer={self.table.optimizer}"
 
     def prefetch(self, keys: Tensor) -> None:
         """Begins the pull of a `forward` to come of this very tensor. Pushes under way may not be in it."""
-        self._begun.put(keys, self._lookup(keys, settle=False))
+        self._begun.put(keys, self._lookup(keys, ahead=True))
 
-    def _lookup(self, keys: Tensor, *, settle: bool) -> Lookup:
-        return Lookup(self.client, [places_of(self.table, keys.reshape(-1))], settle=settle)
+    def _lookup(self, keys: Tensor, *, ahead: bool) -> Lookup:
+        return Lookup(self, [places_of(self.table, keys.reshape(-1))], ahead=ahead)
 
     def _leaf(self, keys: Tensor) -> Leaf:
-        lookup = self._begun.take(keys) or self._lookup(keys, settle=True)
-        return lookup.leaves(self.grad_scale, [keys.device], self.lr)[0]
+        lookup = self._begun.take(keys) or self._lookup(keys, ahead=False)
+        return lookup.leaves([keys.device])[0]
 
 
 class KintsugiEmbedding(_Layer):
     """One row per key, in place of `nn.Embedding`. There is no number of rows: any key has one.
 
-    `client`: of `kintsugi.connect`. `name`, `dim`, `optimizer`, `initializer`, `seed`, `pool`: see
+    `client`: of `kintsugi.connect`. Without `dim` the table exists, and is taken as it is.
+    `name`, `dim`, `optimizer`, `initializer`, `seed`, `pool`: see
     `Client.create_table`. `grad_scale`: factor of all gradients before they are pushed; with DDP on n
     processes 1/n, since DDP averages the gradients of dense parameters. `lr`: the learning rate of the
-    pushes in place of the table's, or what gives it at each `backward`, such as
-    `lambda: opt.param_groups[0]["lr"]`.
+    pushes in place of the table's; of fused layers also what gives it at each `backward`, such as
+    `lambda: opt.param_groups[0]["lr"]`. `fused`: gradients leave in `backward`, one push for each pass of it,
+    and not at the `step` of an optimizer.
 
-    A `backward` pushes the gradients, and the optimizer of the table applies them. The next `forward` of this
-    client waits for that and sees it. The rows are no parameters: no torch optimizer and no `state_dict` has
-    them.
+    Gradients go to the `RowOptimizer` of the layer, and a `step` of it pushes them. The optimizer of the
+    table applies them. Without a RowOptimizer, `fused`, a `Pipeline` or `kintsugi.torch.step`, a `backward`
+    raises BAD_ARGUMENT. The next `forward` of this client waits for a push and sees it.
+    `model.parameters()` has one parameter without elements for the layer, which `requires_grad_` freezes, and
+    not the rows.
 
     @raises Error TABLE_EXISTS, BAD_ARGUMENT.
     """
@@ -74,7 +82,7 @@ class KintsugiEmbedding(_Layer):
         self,
         client: Client,
         name: str,
-        dim: int,
+        dim: int | None = None,
         *,
         optimizer: Optimizer | None = None,
         initializer: Initializer | None = None,
@@ -82,21 +90,26 @@ class KintsugiEmbedding(_Layer):
         pool: str = "embedding",
         grad_scale: float = 1.0,
         lr: Rate = None,
+        fused: bool = False,
+        **others: Any,
     ) -> None:
-        super().__init__(client, name, dim, optimizer, initializer, seed, pool, grad_scale, lr)
+        refuse("KintsugiEmbedding", others)
+        super().__init__(client, name, dim, optimizer, initializer, seed, pool, grad_scale, lr, fused)
 
+    @uncompiled
     def forward(self, keys: Tensor) -> Tensor:
         """Rows of `keys`, integers of any shape S: S x dim, float32. The row of -1 is zero.
 
         @raises Error KEY_TYPE, UNRECOVERABLE, CLOSED, and what the pushes before it raise.
         """
+        keys = keys_given(keys)
         return self._leaf(keys).gathered().view(*keys.shape, self.table.dim)
 
 
 class KintsugiEmbeddingBag(_Layer):
-    """The sum or mean of the rows of each bag of keys, in place of `nn.EmbeddingBag`.
+    """The sum, mean or maximum of the rows of each bag of keys, in place of `nn.EmbeddingBag`.
 
-    `mode`: "mean" or "sum". `include_last_offset`: the last offset is the end of the last bag. For the
+    `mode`: "mean", "sum" or "max". `include_last_offset`: the last offset is the end of the last bag. For the
     others, and what a `backward` does, see `KintsugiEmbedding`.
 
     @raises Error TABLE_EXISTS, BAD_ARGUMENT.
@@ -106,7 +119,7 @@ class KintsugiEmbeddingBag(_Layer):
         self,
         client: Client,
         name: str,
-        dim: int,
+        dim: int | None = None,
         *,
         mode: Mode = "mean",
         optimizer: Optimizer | None = None,
@@ -116,12 +129,16 @@ class KintsugiEmbeddingBag(_Layer):
         grad_scale: float = 1.0,
         lr: Rate = None,
         include_last_offset: bool = False,
+        fused: bool = False,
+        **others: Any,
     ) -> None:
+        refuse("KintsugiEmbeddingBag", others)
         checked_mode(mode)
-        super().__init__(client, name, dim, optimizer, initializer, seed, pool, grad_scale, lr)
+        super().__init__(client, name, dim, optimizer, initializer, seed, pool, grad_scale, lr, fused)
         self.mode = mode
-        self.include_last_offset = include_last_offset
+        self.include_last_offset = flag(include_last_offset, "include_last_offset")
 
+    @uncompiled
     def forward(
         self, keys: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
@@ -134,30 +151,19 @@ class KintsugiEmbeddingBag(_Layer):
         @raises Error LENGTH_MISMATCH, KEY_TYPE, BAD_ARGUMENT, UNRECOVERABLE, CLOSED, and what the pushes
         before it raise.
         """
-        check_bags(keys, offsets)
+        keys, offsets = bags_given(keys, offsets, self.include_last_offset)
+        weights = weights_given(per_sample_weights, keys)
+        if weights is not None and self.mode != "sum":
+            raise Error("BAD_ARGUMENT", 'weights need the mode "sum"')
         leaf = self._leaf(keys)
         return pooled(
             leaf,
             keys.shape,
             offsets,
             mode=self.mode,
-            weights=per_sample_weights,
+            weights=weights,
             include_last_offset=self.include_last_offset,
         )
-
-
-def checked_mode(mode: str) -> None:
-    """@raises Error BAD_ARGUMENT."""
-    if mode not in ("sum", "mean"):
-        raise Error("BAD_ARGUMENT", f'mode must be "sum" or "mean", not {mode!r}')
-
-
-def check_bags(keys: Tensor, offsets: Tensor | None) -> None:
-    """@raises Error LENGTH_MISMATCH."""
-    if offsets is None and keys.dim() != 2:
-        raise Error("LENGTH_MISMATCH", f"keys without offsets must have two dimensions, not {keys.dim()}")
-    if offsets is not None and (keys.dim(), offsets.dim()) != (1, 1):
-        raise Error("LENGTH_MISMATCH", "keys and offsets must have one dimension each")
 
 
 def pooled(
@@ -169,9 +175,7 @@ def pooled(
     weights: Tensor | None = None,
     include_last_offset: bool = False,
 ) -> Tensor:
-    """Bags x dim from the rows of a leaf. @raises Error BAD_ARGUMENT."""
-    if weights is not None and mode != "sum":
-        raise Error("BAD_ARGUMENT", 'weights need the mode "sum"')
+    """Bags x dim from the rows of a leaf."""
     return F.embedding_bag(
         leaf.inverse if offsets is not None else leaf.inverse.view(shape),
         leaf.rows,

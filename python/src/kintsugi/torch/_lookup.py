@@ -1,8 +1,8 @@
-"""Rows of some keys as leaves of autograd, from the pull to the push of their gradients."""
+"""Rows of some keys in a graph of autograd, from the pull to where their gradients go."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,24 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._arrays import Keys, Rows
-from .._client import Client
+from .._arrays import Rows
 from .._errors import Error
 from .._futures import Future
-from .._steps import Step, steps_of
+from .._steps import steps_of
 from .._tables import Table
-
-Rate = float | Callable[[], float] | None
-"""A learning rate, or what gives it whenever gradients are handed over; None: that of the table."""
-
-
-def rate_of(given: Rate) -> float | None:
-    """What it is now."""
-    return float(given()) if callable(given) else given
-
-
-MISSING = -1
-"""The key that stands for none: its row is zero, no bag counts it, and nothing is pushed for it."""
+from ._layer import Layer
+from ._rows import MISSING
+from ._takers import Looked, refuse_accumulation, rows_for
 
 
 @dataclass
@@ -38,6 +28,7 @@ class Places:
 
     table: Table
     unique: npt.NDArray[np.int64]
+    """In their order."""
     inverse: Tensor
     missing: int | None
     """Which of the unique keys is `MISSING`."""
@@ -47,7 +38,7 @@ class Places:
 
 @dataclass
 class Leaf:
-    """Rows of a table, unique keys x dim, float32, and how keys find them."""
+    """Rows of a table in a graph, unique keys x dim, float32, and how keys find them."""
 
     rows: Tensor
     inverse: Tensor
@@ -59,11 +50,12 @@ class Leaf:
         """The rows of the keys, keys x dim."""
         if self.starts is None or not self.rows.requires_grad or self.rows.device.type != "cpu":
             return F.embedding(self.inverse, self.rows, padding_idx=self.missing)
-        # Those of a row in their own order, so that sums are the same on every machine.
+        # The keys of a row stay in their own order, so that sums are the same on every machine.
         places = (self.inverse.numpy() << 32) | np.arange(len(self.inverse))
         places.sort()
         order = torch.from_numpy(places & 0xFFFFFFFF)
-        gathered: Tensor = _Gathered.apply(self.rows, self.inverse, order, self.starts)
+        apply: Any = _Gathered.apply
+        gathered: Tensor = apply(self.rows, self.inverse, order, self.starts)
         return gathered
 
 
@@ -87,7 +79,7 @@ def places_of(table: Table, keys: Tensor) -> Places:
     """Unique keys of a tensor with one dimension. @raises Error KEY_TYPE."""
     if keys.is_floating_point() or keys.is_complex() or keys.dtype == torch.bool:
         raise Error("KEY_TYPE", f"keys must be integers, not {keys.dtype}")
-    given = keys.detach().to("cpu", torch.int64)
+    given = keys.detach().to("cpu", torch.int64).contiguous()
     ordered = np.sort(given.numpy())
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
@@ -103,69 +95,65 @@ def places_of(table: Table, keys: Tensor) -> Places:
 class Lookup:
     """A pull of several tables that is under way."""
 
-    def __init__(self, client: Client, places: Sequence[Places], *, settle: bool = True) -> None:
-        """`settle`: the rows are those after every push that a module of this client has begun."""
-        self._client = client
+    def __init__(self, layer: Layer, places: Sequence[Places], *, ahead: bool = False) -> None:
+        """The rows are those of the step where it has them already. Others are those after every push that
+        modules of this client have begun, but for `ahead`: a pull for a step to come.
+        """  # noqa: D205
+        self._layer = layer
         self._places = places
-        if settle:
-            steps_of(client).settle()
-        requests = [(place.table, place.unique) for place in places]
-        self._pulled: Future[list[Rows]] = client.pull_async(requests)
+        steps = steps_of(layer.client)
+        if not ahead and steps.current is not None:
+            steps.current.push_now()
+        rows = None if ahead else rows_for(layer)
+        if not ahead and torch.is_grad_enabled() and layer.anchor.requires_grad:
+            refuse_accumulation(layer)
+        self._wanted = [p.unique if rows is None else rows.of(p.table).unknown(p.unique) for p in places]
+        requests = [(p.table, keys) for p, keys in zip(places, self._wanted, strict=True)]
+        self._pulled: Future[list[Rows]] | None = None
+        if rows is None or any(len(keys) > 0 for keys in self._wanted):
+            if not ahead:
+                steps.settle()
+            self._pulled = layer.client.pull_async(requests)
 
-    def leaves(self, grad_scale: float, devices: Sequence[torch.device], lr: Rate = None) -> list[Leaf]:
-        """The rows, one leaf per table. Their gradients go where those of the current step go.
+    def leaves(self, devices: Sequence[torch.device]) -> list[Leaf]:
+        """The rows, one leaf per table. Their gradients go to whoever takes those of the layer.
 
         @raises Error as `Client.pull` does.
         """
+        layer = self._layer
+        if self._pulled is None:
+            pulled = [np.empty((0, place.table.dim), np.float32) for place in self._places]
+        else:
+            pulled = self._pulled.result()
+        rows = rows_for(layer)
+        active = torch.is_grad_enabled() and layer.anchor.requires_grad
+        register = active or layer.training
         leaves: list[Leaf] = []
-        step = steps_of(self._client).current
-        for place, rows, device in zip(self._places, self._pulled.result(), devices, strict=True):
-            leaf = torch.from_numpy(rows).to(device)
-            if torch.is_grad_enabled():
-                leaf.requires_grad_()
-                keys = place.unique.view(np.uint64)
-                leaf.register_post_accumulate_grad_hook(
-                    _handover(self._client, step, place.table, keys, grad_scale, lr)
-                )
+        for place, wanted, values, device in zip(self._places, self._wanted, pulled, devices, strict=True):
+            looked = Looked(layer, place.table, place.unique, place.missing)
+            if rows is not None:
+                table_rows = rows.of(place.table)
+                values, looked.at = table_rows.take(place.unique, wanted, values, register)
+                if register:
+                    looked.generation = table_rows.generation
+            if active:
+                looked.expect(rows)
+            apply: Any = _Looked.apply
+            leaf: Tensor = apply(layer.anchor, looked, values, device)
             leaves.append(Leaf(leaf, place.inverse, place.missing, place.starts))
         return leaves
 
 
-def _handover(
-    client: Client, step: Step | None, table: Table, keys: Keys, grad_scale: float, lr: Rate
-) -> Callable[[Tensor], None]:
-    """What takes the gradient of a leaf as soon as it is complete."""
+class _Looked(torch.autograd.Function):
+    """The rows of a look-up. The gradient goes to whoever takes those of the layer, and not to the anchor."""
 
-    def take(leaf: Tensor) -> None:
-        gradient = leaf.grad
-        leaf.grad = None
-        assert gradient is not None
-        if grad_scale != 1.0:
-            gradient = gradient * grad_scale
-        rows: Rows = gradient.detach().cpu().numpy()
-        if step is None:
-            steps_of(client).push(table, keys, rows, rate_of(lr))
-        else:
-            step.add(table, keys, rows, rate_of(lr))
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, looked: Looked, values: Rows, device: torch.device) -> Tensor:  # noqa: ARG004
+        ctx.looked = looked
+        return torch.from_numpy(values).to(device)
 
-    return take
-
-
-class Begun:
-    """Pulls that were begun for inputs of a `forward` to come: each is for the very object that it gets."""
-
-    def __init__(self) -> None:
-        self._lookups: dict[int, tuple[object, Lookup]] = {}
-
-    def put(self, given: object, lookup: Lookup) -> None:
-        """Keeps it, and `given`, until it is taken."""
-        self._lookups[id(given)] = given, lookup
-
-    def take(self, given: object) -> Lookup | None:
-        """What was begun for this object."""
-        found = self._lookups.pop(id(given), None)
-        return None if found is None else found[1]
-
-    def clear(self) -> None:
-        """No `forward` will ask for them."""
-        self._lookups.clear()
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, None]:
+        ctx.looked.deliver(gradient)
+        return None, None, None, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,15 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .._checks import flag, instance, integer, shown
 from .._client import Client
 from .._errors import Error
 from .._futures import PushFuture
 from .._ranges import RangeDataset, Work
 from .._steps import Step, steps_of
-from ._collection import EmbeddingBagCollection
 from ._dense import SharedOptimizer
-from ._embedding import _Layer
-from ._lookup import Rate
+from ._inputs import rate_given
+from ._layer import Layer, Rate, optimizer_of
+from ._optimizer import RowOptimizer
 
 Path = tuple[Any, ...]
 """Indexes, one in the other, that lead from a batch to a part of it."""
@@ -53,7 +54,9 @@ class Pipeline:
     ones are pushed, while a batch is computed.
 
     `model`: called with all parts of a batch but the last. `loss_fn`: of its result and the last part, a
-    scalar. `opt`: the optimizer of the dense parameters, or None. `device`: batches are moved there.
+    scalar. `opt`: an optimizer, several, or None. Layers without a RowOptimizer among them are fused: their
+    gradients leave in `backward`. `before_step`: called between `backward` and the steps, such as for a clip;
+    it needs a RowOptimizer for all layers. `device`: batches are moved there.
     `prefetch`: batches whose rows are pulled in advance, as far as a layer's input is a part of the batch as
     it is. `in_flight`: pushes that may be on their way; so rows miss at most prefetch + in_flight updates of
     this process. `deterministic`: one after the other, with deterministic algorithms of PyTorch: the same
@@ -63,36 +66,55 @@ class Pipeline:
     >>> for loss in kintsugi.torch.Pipeline(model, opt, nn.BCEWithLogitsLoss())(data):
     ...     ...
 
-    @raises Error BAD_ARGUMENT: the model has no layer of this package, or layers of two clients.
+    @raises Error BAD_ARGUMENT: the model has no layer of this package, or layers of two clients; `lr` or
+    `before_step` do not fit the layers.
     """  # noqa: D205
 
     def __init__(
         self,
         model: nn.Module,
-        opt: torch.optim.Optimizer | SharedOptimizer | None,
+        opt: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None,
         loss_fn: Callable[[Any, Any], Tensor],
         device: torch.device | str | None = None,
         prefetch: int = 2,
         in_flight: int = 4,
         deterministic: bool = False,
         lr: Rate = None,
+        before_step: Callable[[], object] | None = None,
     ) -> None:
+        instance(model, nn.Module, "model", "nn.Linear(8, 1)")
+        optimizers = list(opt) if isinstance(opt, Sequence) else [] if opt is None else [opt]
+        for each in optimizers:
+            if isinstance(each, type) or not (hasattr(each, "step") and hasattr(each, "zero_grad")):
+                raise Error("BAD_ARGUMENT", f"opt must be an optimizer, several or None, not {shown(each)}")
+        given: Any = loss_fn
+        if not callable(given) or (isinstance(given, type) and issubclass(given, nn.Module)):
+            raise Error("BAD_ARGUMENT", f"loss_fn must be a function, not {shown(given)}")
+        prefetch, in_flight = integer(prefetch, "prefetch", 0), integer(in_flight, "in_flight", 0)
+        deterministic, lr = flag(deterministic, "deterministic"), rate_given(lr)
         self.model = model
-        self.opt = opt
+        self.optimizers = optimizers
+        self.before_step = before_step
         self.loss_fn = loss_fn
         self.device = device
         self.prefetch = 0 if deterministic else prefetch
         self.in_flight = 0 if deterministic else in_flight
         self.deterministic = deterministic
-        if min(self.prefetch, self.in_flight) < 0:
-            raise Error("BAD_ARGUMENT", "prefetch and in_flight must be at least 0")
-        self._layers: list[Any] = [
-            module for module in model.modules() if isinstance(module, (_Layer, EmbeddingBagCollection))
-        ]
+        self._layers: list[Any] = [module for module in model.modules() if isinstance(module, Layer)]
         clients = {id(layer.client): layer.client for layer in self._layers}
         if len(clients) != 1:
             raise Error("BAD_ARGUMENT", f"a model needs layers of one client, not of {len(clients)}")
         self.client: Client = next(iter(clients.values()))
+        taken = [layer for layer in self._layers if optimizer_of(layer) in self.optimizers]
+        if before_step is not None and len(taken) < len(self._layers):
+            text = (
+                "before_step needs a RowOptimizer of all layers in opt: gradients of others leave in backward"
+            )
+            raise Error("BAD_ARGUMENT", text)
+        if lr is not None and taken:
+            raise Error(
+                "BAD_ARGUMENT", "lr is for layers without a RowOptimizer: set that of its param_groups"
+            )
         if lr is not None:
             for layer in self._layers:
                 layer.lr = lr if layer.lr is None else layer.lr
@@ -113,6 +135,7 @@ class Pipeline:
             if self.deterministic:
                 torch.use_deterministic_algorithms(True)
             for work, batch in self._ahead(works):
+                work.step.fused = True
                 loss = self._step(work, batch, pushes)
                 while len(pushes) > self.in_flight:
                     pushes.popleft().result()
@@ -160,18 +183,23 @@ class Pipeline:
     def _step(self, work: Work | _PlainWork, batch: Any, pushes: deque[PushFuture]) -> Tensor:
         with work.current(), self._traced(batch):
             loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
-        if self.opt is not None:
-            self.opt.zero_grad()
-        loss.backward()
-        if isinstance(self.opt, SharedOptimizer):
-            # Its gradients are a part of the push.
-            with work.current():
-                self.opt.step()
+        for opt in self.optimizers:
+            opt.zero_grad()
+        backward: Any = loss.backward
+        backward()
+        if self.before_step is not None:
+            self.before_step()
+        here = [opt for opt in self.optimizers if not isinstance(opt, (RowOptimizer, SharedOptimizer))]
+        # Gradients of the others are a part of the push.
+        with work.current():
+            for opt in self.optimizers:
+                if opt not in here:
+                    opt.step()
         pushed = work.push()
         if pushed is not None:
             pushes.append(pushed)
-        if self.opt is not None and not isinstance(self.opt, SharedOptimizer):
-            self.opt.step()
+        for opt in here:
+            opt.step()
         return loss.detach()
 
     @contextmanager

@@ -11,14 +11,15 @@ interface Clock {
   base: number;
   /** Batches that it has made durable, by its own count. */
   durable: number;
-  /** It holds a lease. */
+  /** The worker holds a lease, so it may be the slowest. */
   works: boolean;
 }
 
 export class Clocks {
   private readonly clocks = new Map<PeerId, Clock>();
+  /** Workers that wait, with their request and the batch that they want to begin. */
   private readonly asking = new Map<PeerId, { id: number; begun: number }>();
-  /** The time of the slowest, and how many are as slow; undefined: to be found anew. */
+  /** The time of the slowest workers, and their number; undefined: they must be found anew. */
   private least: { time: number; count: number } | undefined;
 
   constructor(private readonly staleness: number) {}
@@ -74,7 +75,7 @@ export class Clocks {
     });
   }
 
-  /** Its session is over: it never comes back. */
+  /** The session of the worker is over: it never comes back. */
   forget(worker: PeerId): void {
     this.stop(worker);
     this.clocks.delete(worker);

@@ -1,8 +1,9 @@
-/** Who holds which open ranges, so that a lease costs the same however many ranges are open. */
+/** Open ranges by their holders, so that a lease costs the same however many ranges are open. */
 import type { PeerId } from '../../../protocol/map.js';
 import type { OpenRange } from './state.js';
 
 export class Holders {
+  /** Worker -> numbers of its ranges; never an empty set. Worker 0 has those of nobody. */
   private readonly held = new Map<PeerId, Set<number>>();
 
   constructor(private readonly open: ReadonlyMap<number, OpenRange>) {

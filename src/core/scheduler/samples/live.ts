@@ -7,26 +7,26 @@ import { RangePlan, rangesLeft } from './ranges.js';
 import type { DatasetState, OpenRange } from './state.js';
 
 /** The soft state of a data set, beside its durable state. */
-export interface Live {
-  /** Its place in the list of data sets. */
+export interface LiveDataset {
+  /** The place of the data set in the list of the durable state. It never changes. */
   index: number;
   state: DatasetState;
   plan: RangePlan;
   holders: Holders;
   /**
-   * `deadlines`: range -> when its lease ends. `saved`: range -> its batches that are done by the durable
-   * state.
+   * Range -> milliseconds at which its lease ends.
    */
   deadlines: Map<number, number>;
-  /** No lease ends before this time. */
+  /** Milliseconds before which no lease ends. */
   dueAt: number;
+  /** Range -> its batches that are done by the durable state. */
   saved: Map<number, number>;
   /** Worker -> the request that waits for a range. */
   waiting: Map<PeerId, number>;
   clocks: Clocks;
 }
 
-export function newLive(index: number, state: DatasetState): Live {
+export function newLive(index: number, state: DatasetState): LiveDataset {
   return {
     index,
     state,
@@ -46,16 +46,16 @@ export function report(range: OpenRange, done: number, begun: number): void {
 }
 
 /** Moves all deadlines by time in which no worker could report. */
-export function delay(live: Live, ms: number): void {
+export function delay(live: LiveDataset, ms: number): void {
   for (const [number, deadline] of live.deadlines) live.deadlines.set(number, deadline + ms);
   live.dueAt += ms;
 }
 
-export function isComplete({ state, plan }: Live): boolean {
+export function isComplete({ state, plan }: LiveDataset): boolean {
   return !state.growth && state.next === plan.total && state.open.size === 0;
 }
 
-export function statusOf(live: Live): DatasetStatus {
+export function statusOf(live: LiveDataset): DatasetStatus {
   const { name, spec, next, finished, open, samples, redone, setAside, growth } = live.state;
   const { epochs } = spec;
   const ranges = growth ? next + rangesLeft(spec, growth) : live.plan.total;

@@ -5,11 +5,7 @@
  */
 import type { DatasetSpec, SampleRange } from '../../../protocol/samples.js';
 
-/** Ranges of one epoch, and epochs. */
-const MAX_RANGES = 1 << 20;
-const MAX_EPOCHS = 1 << 20;
-
-export interface Piece {
+export interface FilePiece {
   file: number;
   begin: number;
   end: number;
@@ -18,7 +14,7 @@ export interface Piece {
 /**
  * A file that grows: whole lines up to `size` are there, and the ranges up to `given` have been handed out.
  */
-export interface Growth {
+export interface FileGrowth {
   size: number;
   given: number;
 }
@@ -35,41 +31,8 @@ export function splitMix(seed: number): () => number {
   };
 }
 
-/** Number of ranges of one epoch; an empty file has none. */
-export function rangeCount({ files }: Pick<DatasetSpec, 'files'>): number {
-  return files.reduce((sum, { size, rangeBytes }) => sum + Math.ceil(size / rangeBytes), 0);
-}
-
-/** What is wrong with a specification, for people; undefined when it can be used. */
-export function datasetProblem(spec: DatasetSpec): string | undefined {
-  if (spec.files.length === 0) return 'a data set needs files';
-  if (spec.epochs < 1 || spec.epochs > MAX_EPOCHS) return `a data set has 1 to ${MAX_EPOCHS} epochs`;
-  if (spec.batch < 1) return 'a batch needs samples';
-  if (spec.files.some(({ rangeBytes }) => rangeBytes < 1)) return 'a range needs bytes';
-  if (spec.follow && spec.epochs !== 1) return 'files that grow are trained for one epoch';
-  if (spec.follow && spec.files.some(({ size }) => size > 0)) return 'files that grow begin with no bytes';
-  const count = rangeCount(spec);
-  return count > MAX_RANGES
-    ? `${count} ranges are more than ${MAX_RANGES}: cut the files into larger ones`
-    : undefined;
-}
-
-/**
- * How a specification differs from the one that was registered first; undefined if it does not. The ranges
- * are those of the first.
- */
-export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string | undefined {
-  const follows = (of: DatasetSpec) => (of.follow ? 'files that grow' : 'files that do not grow');
-  if (follows(known) !== follows(spec)) return `${follows(known)}, not ${follows(spec)}`;
-  const files = (of: DatasetSpec) => of.files.map(({ name, size }) => `${name} (${size} bytes)`).join(', ');
-  if (files(known) !== files(spec)) return `the files ${files(known)}, not ${files(spec)}`;
-  for (const field of ['batch', 'epochs', 'shuffle', 'staleness'] as const)
-    if (known[field] !== spec[field]) return `${field} ${known[field]}, not ${spec[field]}`;
-  return undefined;
-}
-
 /** Number of ranges that are available and not handed out. */
-export function rangesLeft({ files }: Pick<DatasetSpec, 'files'>, growth: readonly Growth[]): number {
+export function rangesLeft({ files }: Pick<DatasetSpec, 'files'>, growth: readonly FileGrowth[]): number {
   return growth.reduce((sum, { size, given }, file) => {
     return sum + Math.ceil((size - given) / files[file]!.rangeBytes);
   }, 0);
@@ -78,7 +41,10 @@ export function rangesLeft({ files }: Pick<DatasetSpec, 'files'>, growth: readon
 /**
  * Hands out the next range of growing files, from the file with the most bytes left. Undefined: none has any.
  */
-export function nextPiece({ files }: Pick<DatasetSpec, 'files'>, growth: Growth[]): Piece | undefined {
+export function nextPiece(
+  { files }: Pick<DatasetSpec, 'files'>,
+  growth: FileGrowth[],
+): FilePiece | undefined {
   const left = growth.map(({ size, given }) => size - given);
   const most = Math.max(...left);
   if (most <= 0) return undefined;
@@ -91,9 +57,9 @@ export function nextPiece({ files }: Pick<DatasetSpec, 'files'>, growth: Growth[
 
 /** The ranges of a data set by number: epoch after epoch. */
 export class RangePlan {
-  /** Of each file: the number of ranges before it. */
+  /** By file: the number of ranges of an epoch before it. */
   private readonly before: number[] = [];
-  /** Of one epoch. */
+  /** Number of ranges in one epoch. */
   private readonly count: number;
   /**
    * Orders of the newest epochs. Several are needed: an epoch begins while the last ranges of the previous
@@ -110,21 +76,21 @@ export class RangePlan {
     this.count = count;
   }
 
-  /** Of all epochs. */
+  /** Number of ranges in all epochs. */
   get total(): number {
     return this.count * this.spec.epochs;
   }
 
-  /** `piece`: of files that grow, where the range was cut. */
-  at(number: number, piece?: Piece): SampleRange {
+  /** `piece`: where the range was cut, in files that grow. */
+  at(number: number, piece?: FilePiece): SampleRange {
     if (piece) return { number, epoch: 0, ...piece };
     const epoch = Math.floor(number / this.count);
     const at = number % this.count;
     return { number, epoch, ...this.pieceAt(this.spec.shuffle ? this.order(epoch)[at]! : at) };
   }
 
-  /** In the order of the files. */
-  private pieceAt(index: number): Piece {
+  /** The range of an epoch at this place in the order of the files. */
+  private pieceAt(index: number): FilePiece {
     // The last file that does not begin behind it; an empty one has the same number as the next.
     let [file, end] = [0, this.before.length];
     while (end - file > 1) {

@@ -1,5 +1,5 @@
 /**
- * Which worker trains which samples. A data set is a queue of ranges. A worker leases a range, reports its
+ * Hands out samples to workers. A data set is a queue of ranges. A worker leases a range, reports its
  * batches and hands it back. The batches of a range are pushed under a session of the range, with numbers. A
  * batch that is done again has the same number, so no shard applies it twice. Losing a worker, a lease or a
  * report costs work and never a sample.
@@ -7,43 +7,40 @@
  * Which ranges are open and finished is durable before a worker is told. Reports of batches become durable
  * with the next decision, or after `maxUnsavedBatches`. Deadlines, connections and clocks are soft state.
  */
-import type { ErrorCode } from '../../../errors.js';
+import type { ErrorCode } from '../../../common/errors.js';
+import { datasetDifference, datasetProblem, onlyKnownDataset } from '../../../protocol/dataset-rules.js';
+import { limitText } from '../../../protocol/limits.js';
 import type { PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
 import { type SetAside, UNBOUNDED } from '../../../protocol/samples.js';
 import { asideKey, cursorKey, datasetKey, epochKey, fileKey, openKey } from '../entries.js';
 import type { Ledger } from '../ledger.js';
 import { Cut } from './cut.js';
-import { delay, isComplete, type Live, newLive, report, statusOf } from './live.js';
-import { datasetDifference, datasetProblem, nextPiece } from './ranges.js';
-import { onlyKnown, roomProblem } from './specs.js';
+import { delay, isComplete, type LiveDataset, newLive, report, statusOf } from './live.js';
+import type { SamplesPolicy } from './policy.js';
+import { nextPiece } from './ranges.js';
+import { roomProblem } from './room.js';
 import type { DatasetState, OpenRange } from './state.js';
-
-export interface SamplesPolicy {
-  /** A lease that is not reported on for so long is lost. */
-  leaseMs: number;
-  /** A worker whose connection closed and that does not come back has lost its leases after this time. */
-  reconnectMs: number;
-  /** The same for workers that a restarted scheduler has not heard from. */
-  silentMs: number;
-  /** Failures at one batch after which its range is set aside. */
-  maxRangeFailures: number;
-  /** Reported batches of a range that may be not durable yet. */
-  maxUnsavedBatches: number;
-}
 
 const MAX_DATASETS = 256;
 
-type Failure = Pick<MessageOf<'release'>, 'batch' | 'code' | 'message'>;
+/** Messages of clients about samples. */
+export type SamplesMessage = MessageOf<
+  'openDataset' | 'extendDataset' | 'acquire' | 'rangeProgress' | 'release' | 'advance' | 'datasetStatus'
+>;
+
+type RangeFailure = Pick<MessageOf<'release'>, 'batch' | 'code' | 'message'>;
 
 export class Samples {
-  /** By the names of data sets. */
-  readonly live = new Map<string, Live>();
-  /** Workers without a connection -> when their leases are lost. */
+  /** Data sets by name. */
+  readonly live = new Map<string, LiveDataset>();
+  /** Worker without a connection -> milliseconds at which its leases are lost. */
   private readonly absent = new Map<PeerId, number>();
+  /** Milliseconds of the newest tick; 0 before the first one. */
   private time = 0;
+  /** True: no range is handed out. */
   private paused = false;
-  /** Of a checkpoint under way. */
+  /** Copy of the queue for the checkpoint under way; undefined: there is none. */
   private cut: Cut | undefined;
 
   constructor(
@@ -67,41 +64,31 @@ export class Samples {
       if (!leased && !open.has(id)) this.ledger.endSession(id);
   }
 
-  private add(state: DatasetState): Live {
+  private add(state: DatasetState): LiveDataset {
     const live = newLive(this.live.size, state);
     this.live.set(state.name, live);
     return live;
   }
 
-  /** True if the message was one about samples. */
-  receive(from: PeerId, message: Message): boolean {
+  receive(from: PeerId, message: SamplesMessage): void {
     switch (message.t) {
       case 'openDataset':
-        this.open(from, message);
-        return true;
+        return this.open(from, message);
       case 'extendDataset':
-        this.extend(from, message);
-        return true;
+        return this.extend(from, message);
       case 'acquire':
-        this.acquire(from, message);
-        return true;
+        return this.acquire(from, message);
       case 'rangeProgress':
-        this.progress(from, message);
-        return true;
+        return this.progress(from, message);
       case 'release':
-        this.release(from, message);
-        return true;
+        return this.release(from, message);
       case 'advance':
-        this.advance(from, message);
-        return true;
+        return this.advance(from, message);
       case 'datasetStatus': {
         const live = this.live.get(message.name);
         const status = live && { status: statusOf(live) };
-        this.answer(from, { t: 'datasetReply', id: message.id, ...status });
-        return true;
+        return this.answer(from, { t: 'datasetReply', id: message.id, ...status });
       }
-      default:
-        return false;
     }
   }
 
@@ -129,7 +116,7 @@ export class Samples {
     if (this.holds(worker)) this.absent.set(worker, this.time + this.policy.reconnectMs);
   }
 
-  /** Its session is over, and with it its id. */
+  /** The session of the worker is over, and with it its id. */
   ended(worker: PeerId): void {
     for (const live of this.live.values()) {
       live.waiting.delete(worker);
@@ -158,7 +145,7 @@ export class Samples {
   }
 
   /** Thousands of leases are looked at once in the time of one, and not at every tick. */
-  private loseLate(live: Live, now: number): void {
+  private loseLate(live: LiveDataset, now: number): void {
     live.dueAt = Number.POSITIVE_INFINITY;
     for (const range of [...live.state.open.values()]) {
       const deadline = live.deadlines.get(range.number);
@@ -168,7 +155,7 @@ export class Samples {
     }
   }
 
-  private keep(live: Live, number: number): void {
+  private keep(live: LiveDataset, number: number): void {
     const deadline = this.time + this.policy.leaseMs;
     live.deadlines.set(number, deadline);
     live.dueAt = Math.min(live.dueAt, deadline);
@@ -228,7 +215,7 @@ export class Samples {
   // ---- data sets
 
   private open(from: PeerId, { id, name, spec: given }: MessageOf<'openDataset'>): void {
-    const spec = onlyKnown(given);
+    const spec = onlyKnownDataset(given);
     const known = this.live.get(name);
     const refuse = (message: string, code: ErrorCode = 'BAD_ARGUMENT') =>
       this.answer(from, { t: 'datasetOpened', id, code, message });
@@ -241,7 +228,7 @@ export class Samples {
     if (problem) return refuse(problem);
     const { datasets } = this.ledger.state;
     if (datasets.length >= MAX_DATASETS)
-      return refuse(`a job has at most ${MAX_DATASETS} data sets`, 'LIMIT');
+      return refuse(limitText('the job has no room for a data set', 'maxDatasets', MAX_DATASETS), 'LIMIT');
     const noRoom = roomProblem(datasets, spec);
     if (noRoom) return refuse(noRoom, 'LIMIT');
     const samples = new Array<number>(spec.epochs).fill(0);
@@ -287,7 +274,7 @@ export class Samples {
   }
 
   /** Hands out ranges to waiting workers: lost and returned ranges first, in their order. */
-  private serve(live: Live): void {
+  private serve(live: LiveDataset): void {
     const { holders, waiting } = live;
     for (const [worker, request] of this.paused ? [] : waiting) {
       const range = holders.of(0)[0] ?? this.fresh(live);
@@ -309,7 +296,7 @@ export class Samples {
   }
 
   /** The next range that nobody has had. */
-  private fresh({ index, state, plan, holders }: Live): OpenRange | undefined {
+  private fresh({ index, state, plan, holders }: LiveDataset): OpenRange | undefined {
     const piece = state.growth && nextPiece(state.spec, state.growth);
     if (state.growth ? !piece : state.next >= plan.total) return undefined;
     const fresh = { worker: 0, lease: 0, done: 0, begun: 0, failures: 0, failedAt: -1 };
@@ -323,7 +310,7 @@ export class Samples {
     return range;
   }
 
-  private tell(live: Live, range: OpenRange): void {
+  private tell(live: LiveDataset, range: OpenRange): void {
     const { session, worker, lease, done, begun } = range;
     const { leaseMs } = this.policy;
     const where = live.plan.at(range.number, range.piece);
@@ -367,7 +354,7 @@ export class Samples {
     this.answer(from, { t: 'released', id });
   }
 
-  private finish(live: Live, range: OpenRange, { samples, redone }: MessageOf<'release'>): void {
+  private finish(live: LiveDataset, range: OpenRange, { samples, redone }: MessageOf<'release'>): void {
     const { index, state, plan } = live;
     const { epoch } = plan.at(range.number, range.piece);
     state.finished++;
@@ -382,7 +369,7 @@ export class Samples {
   }
 
   /** Removes a range from the queue and ends its session. */
-  private forget(live: Live, range: OpenRange): void {
+  private forget(live: LiveDataset, range: OpenRange): void {
     const { state } = live;
     live.holders.drop(range);
     state.open.delete(range.number);
@@ -393,7 +380,7 @@ export class Samples {
     this.ledger.endSession(range.session);
   }
 
-  private free(live: Live, range: OpenRange): void {
+  private free(live: LiveDataset, range: OpenRange): void {
     const { worker } = range;
     live.holders.give(range, 0);
     this.touchRange(live, range.number);
@@ -402,11 +389,11 @@ export class Samples {
   }
 
   /** A worker without a range does not hold others back. */
-  private stopIfIdle(live: Live, worker: PeerId): void {
+  private stopIfIdle(live: LiveDataset, worker: PeerId): void {
     if (!live.holders.has(worker)) live.clocks.stop(worker);
   }
 
-  private lose(live: Live, range: OpenRange, reason: string): void {
+  private lose(live: LiveDataset, range: OpenRange, reason: string): void {
     const { worker, number, lease, done } = range;
     this.answer(worker, { t: 'rangeLost', name: live.state.name, number, lease });
     this.event('range.lost', { name: live.state.name, range: number, client: worker, done, reason });
@@ -415,7 +402,7 @@ export class Samples {
   }
 
   /** Puts the range back into the queue, or sets it aside when it failed too often at one batch. */
-  private fail(live: Live, range: OpenRange, failure: Failure): void {
+  private fail(live: LiveDataset, range: OpenRange, failure: RangeFailure): void {
     const { batch = range.done, code = 'INTERNAL', message = '' } = failure;
     const { state, plan } = live;
     range.failures = range.failedAt === batch ? range.failures + 1 : 1;
@@ -431,7 +418,7 @@ export class Samples {
     this.event('range.setAside', { ...aside });
   }
 
-  private touchRange({ index }: Live, number: number): void {
+  private touchRange({ index }: LiveDataset, number: number): void {
     this.ledger.touch(openKey(index, number));
   }
 
@@ -444,7 +431,7 @@ export class Samples {
     this.grant(live);
   }
 
-  private grant({ clocks }: Live): void {
+  private grant({ clocks }: LiveDataset): void {
     for (const { worker, id, until } of clocks.granted()) this.answer(worker, { t: 'advanced', id, until });
   }
 }

@@ -10,37 +10,46 @@ import type { MessageOf } from '../../../protocol/messages.js';
 import type { Cut } from '../samples/cut.js';
 import type { DurableState, StoredPlan } from '../state.js';
 import type { Barrier } from './barrier.js';
-import type { Chains, Saved } from './chains.js';
+import type { ChainSegment, Chains } from './chains.js';
 
-/** Who asked for an attempt. */
-export interface Waiting {
+/** A client's request for a checkpoint. */
+export interface CheckpointRequest {
   peer: PeerId;
   id: number;
-  /** An attempt failed already, because its number was taken. */
+  /** True: an attempt has failed already, because its number was taken. */
   again?: boolean;
 }
 
 export class Attempt {
-  /** Of the names of its files: two attempts do not write the same file. */
+  /** Part of the names of its files, so that no two attempts write the same file. */
   readonly hex: string;
+  /** Number of the checkpoint. */
   readonly number: number;
   /**
-   * Chosen tables of an export, by their ids; undefined: all. Those that come later are in the next one:
+   * Ids of the chosen tables of an export; undefined: all. Tables that come later are in the next export:
    * shards that are saved by then do not have them.
    */
   private readonly tables: readonly number[] | undefined;
+  /** Milliseconds of the last question to owners. */
   askedAt = Number.NEGATIVE_INFINITY;
+  /** Milliseconds of the last progress. */
   progressAt: number;
-  /** The manifest is at the place, or under way there. */
+  /** True: the manifest is at the place, or under way there. */
   publishing = false;
-  /** Of a full job: the samples, as they were when the first shard was asked for. */
+  /** Pools, tables and the number of shards of the draft: with others an export is another one. */
+  shape: string | undefined;
+  /** Samples of a full job as they were when the first shard was asked for; undefined before that. */
   cut: Cut | undefined;
-  /** For how long clients waited. */
+  /** Milliseconds for which clients waited; undefined: without a barrier, or until all shards have begun. */
   pausedMs: number | undefined;
-  /** Generations of the shards whose snapshots have begun. */
+  /** Generations of the shards whose snapshots have begun behind the barrier, by `shardKey`. */
   private readonly begun = new Map<number, number>();
-  private readonly saved = new Map<number, Saved>();
-  /** Bytes that are left of shards, by the last report. */
+  /** Saved shards, by `shardKey`. */
+  private readonly saved = new Map<number, ChainSegment>();
+  /**
+   * Bytes that a shard still had to save, the lowest ever reported: only fewer count as progress. By
+   * `shardKey`.
+   */
   private readonly left = new Map<number, number>();
 
   constructor(
@@ -49,8 +58,8 @@ export class Attempt {
     { job, tables }: ClusterMap,
     private readonly chains: Chains,
     readonly startedAt: number,
-    readonly waiting: readonly Waiting[],
-    /** Nothing is saved before clients hold their pushes back. */
+    readonly waiting: readonly CheckpointRequest[],
+    /** The barrier that all clients are behind before a shard is saved; undefined: the cut needs none. */
     readonly barrier: Barrier | undefined,
   ) {
     this.number = plan.next;
@@ -82,7 +91,7 @@ export class Attempt {
     return questions;
   }
 
-  savedShard(saved: Saved, now: number): void {
+  savedShard(saved: ChainSegment, now: number): void {
     this.saved.set(shardKey(saved.g, saved.m), saved);
     this.noteBegun(saved.g, saved.m, saved.gen);
     this.progressAt = now;
@@ -106,7 +115,7 @@ export class Attempt {
     if (this.barrier && !this.barrier.isOver) this.begun.set(shardKey(g, m), gen);
   }
 
-  /** Every shard has begun, as its owner of the map, or was saved by an earlier one. */
+  /** True: every shard has begun at its owner of the map, or was saved by an earlier owner. */
   hasBegun({ groups }: ClusterMap): boolean {
     return groups.every(({ id, data }) =>
       data.every(({ gen }, m) => {
@@ -132,6 +141,17 @@ export class Attempt {
 
   isComplete({ groups }: ClusterMap): boolean {
     return groups.every(({ id, data }) => data.every((_, m) => this.saved.has(shardKey(id, m))));
+  }
+
+  /**
+   * True of an export that has what the newest one has: no shard has a new file, and each adds to the one
+   * before, or has no rows, as before. A full job has samples and sessions besides, which change without
+   * rows.
+   */
+  get isUnchanged(): boolean {
+    const same = ({ g, m, since, segments }: ChainSegment) =>
+      segments.length === 0 && (since > 0 || this.chains.rows(g, m) === 0);
+    return this.plan.kind === 'export' && [...this.saved.values()].every(same);
   }
 
   draft(state: DurableState): Omit<CheckpointDraft, 'createdAt'> {
@@ -162,7 +182,7 @@ export class Attempt {
     this.chains.accept(this.saved.values());
   }
 
-  /** Of the files that are new in it. */
+  /** Rows and bytes of the files that are new in it. */
   get sums(): { rows: number; bytes: number } {
     const all = [...this.saved.values()].flatMap(({ segments }) => segments);
     const sum = (of: (segment: (typeof all)[number]) => number) =>

@@ -10,44 +10,44 @@ import type { Ledger } from '../ledger.js';
 import type { Samples } from '../samples/samples.js';
 import type { Sessions } from '../sessions.js';
 
-export interface BarrierHost {
-  readonly ledger: Ledger;
-  readonly policy: SchedulerPolicy;
-  readonly samples: Samples;
-  readonly sessions: Sessions;
-}
-
 export class Barrier {
+  /** Clients that hold their pushes back, as they have said. */
   private readonly held = new Set<PeerId>();
   /** Ranges whose workers have said what they have done of them. */
   private readonly told = new Set<string>();
+  /** True: clients were told to go on. */
   private over = false;
+  /** True: shards may have begun their snapshots. */
   private cut = false;
 
   constructor(
-    private readonly host: BarrierHost,
+    private readonly ledger: Ledger,
+    private readonly policy: SchedulerPolicy,
+    private readonly samples: Samples,
+    private readonly sessions: Sessions,
     private readonly id: number,
     private readonly startedAt: number,
   ) {
-    host.samples.pause(true);
+    samples.pause(true);
   }
 
-  /** Clients were told to go on. */
   get isOver(): boolean {
     return this.over;
   }
 
   isLate(now: number): boolean {
-    return !this.over && now - this.startedAt > this.host.policy.barrierMs;
+    return !this.over && now - this.startedAt > this.policy.barrierMs;
   }
 
   private clients(now: number): PeerId[] {
-    return this.host.sessions.present(now, this.host.policy.reconnectMs);
+    return this.sessions.present(now, this.policy.reconnectMs);
   }
 
-  /** Asks those that have not answered. They go on by themselves long after the scheduler has given up. */
+  /**
+   * Asks clients that have not answered. A client goes on by itself long after the scheduler has given up.
+   */
   ask(now: number): void {
-    const { ledger, policy } = this.host;
+    const { ledger, policy } = this;
     for (const client of this.clients(now))
       if (!this.held.has(client)) ledger.answer(client, { t: 'hold', id: this.id, ms: 3 * policy.barrierMs });
   }
@@ -63,16 +63,16 @@ export class Barrier {
   onHeld(from: PeerId, { ranges }: MessageOf<'held'>): void {
     if (this.cut) return;
     for (const range of ranges) {
-      this.host.samples.receive(from, { t: 'rangeProgress', ...range });
+      this.samples.receive(from, { t: 'rangeProgress', ...range });
       this.told.add(keyOf(range.name, range.number, from, range.lease));
     }
     this.held.add(from);
   }
 
-  /** Nobody pushes, and it is known which batches are in the shards. */
+  /** True: no client pushes, and it is known which batches are in the shards. */
   isClosed(now: number): boolean {
     if (this.clients(now).some((client) => !this.held.has(client))) return false;
-    return this.host.samples.isExact((name, { number, worker, lease }) =>
+    return this.samples.isExact((name, { number, worker, lease }) =>
       this.told.has(keyOf(name, number, worker, lease)),
     );
   }
@@ -80,8 +80,8 @@ export class Barrier {
   resume(): void {
     if (this.over) return;
     this.over = true;
-    this.host.samples.pause(false);
-    this.host.ledger.afterwards({ kind: 'broadcast', message: { t: 'resume', id: this.id } });
+    this.samples.pause(false);
+    this.ledger.afterwards({ kind: 'broadcast', message: { t: 'resume', id: this.id } });
   }
 }
 

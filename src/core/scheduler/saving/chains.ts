@@ -1,35 +1,40 @@
 /**
- * What the newest checkpoint of a plan has of each shard: the next one adds to it what changed since. It is
- * soft state, so the first checkpoint after a start of the scheduler has all rows.
+ * The files of each shard in the newest checkpoint of a plan. The next checkpoint adds the rows that changed
+ * since. This is soft state, so the first checkpoint after a start of the scheduler has all rows.
  *
  * Only the ownership that made a snapshot knows what changed since. Another owner saves all rows.
  */
-import { invariant } from '../../../errors.js';
+import { invariant } from '../../../common/errors.js';
 import type { SavedShard, SegmentRef } from '../../../protocol/checkpoints.js';
 import { shardKey } from '../../../protocol/items.js';
 import type { MessageOf } from '../../../protocol/messages.js';
 
+/** The files of one shard in the newest checkpoint. */
 interface Chain {
+  /** The ownership that made the newest snapshot, and the number of that snapshot in its engine. */
   gen: number;
   stamp: number;
-  /** Of the newest files. */
+  /** Position of the newest files in the stream of the shard. */
   position: number;
-  /** Oldest first. */
+  /** Files, oldest first. */
   segments: SegmentRef[];
-  /** Of the files with all rows, and of those that came since; how often something came. */
+  /** Bytes of the files with all rows. */
   fullBytes: number;
+  /** Bytes of the files that were added since. */
   addedBytes: number;
+  /** Number of checkpoints since the files with all rows. */
   increments: number;
 }
 
-/** What was saved of a shard in one attempt. */
-export type Saved = Pick<
+/** The files of a shard that one attempt has saved. */
+export type ChainSegment = Pick<
   MessageOf<'shardSaved'>,
   'g' | 'm' | 'gen' | 'position' | 'stamp' | 'since' | 'segments'
 >;
 
 export class Chains {
   private readonly chains = new Map<number, Chain>();
+  /** Ids of the tables of the newest checkpoint, as text. */
   private tables = '';
 
   constructor(private readonly maxIncrements: number) {}
@@ -55,7 +60,7 @@ export class Chains {
   }
 
   /** All files of a shard, and how many bytes of them are new. */
-  private with(saved: Saved): Chain {
+  private with(saved: ChainSegment): Chain {
     const added = saved.segments.map(([name, bytes, sha256, rows]) => ({ name, bytes, sha256, rows }));
     const bytes = added.reduce((sum, segment) => sum + segment.bytes, 0);
     const { gen, stamp, position, since, g, m } = saved;
@@ -72,7 +77,7 @@ export class Chains {
   }
 
   /** All files of a shard, and the position of the newest of them. */
-  content(saved: Saved): Pick<SavedShard, 'position' | 'segments'> {
+  content(saved: ChainSegment): Pick<SavedShard, 'position' | 'segments'> {
     const { position, segments } = this.with(saved);
     return { position, segments };
   }
@@ -83,7 +88,7 @@ export class Chains {
   }
 
   /** The checkpoint with these shards is published. */
-  accept(all: Iterable<Saved>): void {
+  accept(all: Iterable<ChainSegment>): void {
     for (const saved of all) this.chains.set(shardKey(saved.g, saved.m), this.with(saved));
   }
 

@@ -6,7 +6,7 @@
  * has another number of shards, it is loaded from all of those that share keys with it: a shard is a range of
  * hashes, so these are neighbours.
  */
-import { KintsugiError } from '../../../errors.js';
+import { KintsugiError } from '../../../common/errors.js';
 import type { CheckpointDraft, SavedDataset, SavedShard } from '../../../protocol/checkpoints.js';
 import { shardKey } from '../../../protocol/items.js';
 import {
@@ -23,7 +23,7 @@ import {
 import type { DatasetState } from '../samples/state.js';
 import { type DurableState, newJob, type ShardToLoad } from '../state.js';
 
-/** What a restore looks at. */
+/** The parts of a checkpoint that a restore looks at. */
 export type Checkpoint = Pick<
   CheckpointDraft,
   'kind' | 'number' | 'job' | 'barrier' | 'pools' | 'tables' | 'samples' | 'shards'
@@ -35,7 +35,7 @@ function isSameShape(pool: PoolShape, saved: PoolShape): boolean {
   return pool.k === saved.k && pool.groups === saved.groups;
 }
 
-/** The pool of a checkpoint has fewer or more shards, or others. */
+/** True: a pool of the checkpoint has other shards in this job, or is missing. */
 export function isReshaped(
   pools: readonly PoolShape[],
   { pools: saved }: Pick<Checkpoint, 'pools'>,
@@ -53,7 +53,7 @@ function sharing(saved: readonly SavedShard[], of: number, shard: number, count:
   );
 }
 
-/** Undefined: the checkpoint has nothing of it. */
+/** The files that a shard is loaded from; undefined: the checkpoint has none of its keys. */
 function shardToLoad(
   pool: Pool,
   g: number,

@@ -2,11 +2,12 @@
  * The durable list of changes of the set of serving nodes, and the number of PS that are wanted when none
  * runs.
  */
+import type { PeerId } from '../../../protocol/map.js';
 import { SCALING_KEY } from '../entries.js';
 import type { Ledger } from '../ledger.js';
 import type { Change, Scaling } from '../state.js';
 
-/** Number of ended changes that are kept for status. */
+/** The number of ended changes that are kept for status. */
 const KEEP = 16;
 
 export class Changes {
@@ -23,6 +24,17 @@ export class Changes {
 
   get running(): readonly Change[] {
     return this.scaling.changes.filter((change) => change.state === 'running');
+  }
+
+  /** Nodes that running changes empty. A newer process of the same node is not emptied. */
+  get leaving(): ReadonlySet<PeerId> {
+    const { nodes } = this.ledger.map;
+    const leaving = new Set<PeerId>();
+    for (const change of this.running) {
+      for (const { node, inc } of change.leaving)
+        if (nodes.some((entry) => entry.id === node && entry.inc === inc)) leaving.add(node);
+    }
+    return leaving;
   }
 
   get wanted(): number {

@@ -7,8 +7,9 @@
  * All of it is soft state. A message that is lost makes the moves slower until the next one; after a restart
  * of the scheduler the time of a change begins anew.
  */
+
+import { BLOCK_BYTES } from '../../../protocol/blocks.js';
 import type { PeerId } from '../../../protocol/map.js';
-import { BLOCK_BYTES } from '../../shared/pace.js';
 import type { Change } from '../state.js';
 
 /** The rate is so much higher than what is left needs: a move also takes time in which nothing is copied. */
@@ -18,8 +19,8 @@ const AIM = 0.75;
 /** At least so much time is left, also when the time of a change is up and it comes further. */
 const LEAST_MS = 1000;
 
-/** A target of a move that has not ended. */
-export interface UnderWay {
+/** The target of a move that has not ended. */
+export interface ChangeUnderWay {
   sid: number;
   node: PeerId;
   /** Which seat goes to which node: the same for every attempt at this move. */
@@ -33,15 +34,16 @@ export interface UnderWay {
 type Timed = Pick<Change, 'id' | 'timeoutMs'>;
 
 export class Deadlines {
-  /** When each running change was first seen by this process. */
+  /** Running change -> milliseconds at which this process first saw it. */
   private readonly since = new Map<number, number>();
+  /** Milliseconds of the last progress of any change. */
   private progressAt = Number.NEGATIVE_INFINITY;
   /**
    * By `what`: the least amount that was ever left. A move that was dropped and begins again is progress only
    * when less than this is left.
    */
   private readonly least = new Map<string, number>();
-  /** Blocks that targets of moves do not have, by their last reports. */
+  /** Sid of a target -> blocks that it lacks, by its last report. */
   private readonly blocks = new Map<number, number>();
 
   /**
@@ -59,7 +61,7 @@ export class Deadlines {
     this.blocks.clear();
   }
 
-  /** Nothing has come further for the time of this change. */
+  /** True: no change has made progress for the timeout of this one. */
   isOver({ id, timeoutMs }: Timed, now: number): boolean {
     const since = Math.max(this.since.get(id) ?? now, this.progressAt);
     return timeoutMs > 0 && now - since > timeoutMs;
@@ -79,7 +81,7 @@ export class Deadlines {
   }
 
   /** The node of this target has told that so many blocks are left. */
-  reported({ sid, what }: UnderWay, blocks: number, now: number): void {
+  reported({ sid, what }: ChangeUnderWay, blocks: number, now: number): void {
     this.blocks.set(sid, blocks);
     this.left(what, blocks, now);
   }
@@ -91,7 +93,7 @@ export class Deadlines {
   paces(
     now: number,
     running: readonly Timed[],
-    underWay: readonly UnderWay[],
+    underWay: readonly ChangeUnderWay[],
     waiting: number,
   ): Map<PeerId, number> {
     const paces = new Map<PeerId, number>();
@@ -107,7 +109,7 @@ export class Deadlines {
     return paces;
   }
 
-  private workLeft({ sid, work, after }: UnderWay): number {
+  private workLeft({ sid, work, after }: ChangeUnderWay): number {
     const blocks = this.blocks.get(sid);
     return blocks === undefined ? work : blocks * BLOCK_BYTES + after;
   }

@@ -6,8 +6,8 @@
 import type { ClusterMap, Group, PeerId } from '../../../protocol/map.js';
 import { type ClusterView, isIndispensable } from '../../placement/health.js';
 
-export class Ending {
-  /** Node -> time by which it is expected to have ended. */
+export class NodeEnding {
+  /** Node -> milliseconds by which its process is expected to have ended. */
   private readonly until = new Map<PeerId, number>();
 
   /** The process was told that it cannot be emptied, so it is going to end. */

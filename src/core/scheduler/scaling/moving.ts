@@ -13,50 +13,60 @@ import {
 import type { MoveStatus } from '../../../protocol/messages.js';
 import type { PlannedMove, Seat } from '../../placement/balance.js';
 import { type MoveRequest, movesAtOnce, sinkForMove } from '../../placement/moves.js';
+import type { SchedulerPolicy } from '../../shared/policy.js';
+import type { ClusterFacts } from '../facts.js';
+import type { Ledger } from '../ledger.js';
+import type { Placing } from '../placing.js';
+import type { Reports } from '../reports.js';
 import type { Changes } from './changes.js';
-import type { UnderWay } from './deadlines.js';
-import type { ScalerHost } from './host.js';
+import type { ChangeUnderWay } from './deadlines.js';
 
 interface MoveUnderWay extends PlannedMove {
-  /** Which change it is for. */
+  /** The change that it is for; undefined: none. */
   change: number | undefined;
+  /** The move as its event told it when it began. */
   told: MoveStatus;
 }
 
 export class Moving {
-  /** By sink. Soft state: after a restart the moves go on, and are counted for no change. */
+  /** By the sid of the target. Soft state: after a restart the moves go on, and are counted for no change. */
   private readonly moves = new Map<number, MoveUnderWay>();
 
   constructor(
-    private readonly host: ScalerHost,
+    private readonly ledger: Ledger,
+    private readonly policy: SchedulerPolicy,
+    private readonly reports: Reports,
+    private readonly facts: ClusterFacts,
+    private readonly placing: Placing,
     private readonly changes: Changes,
   ) {}
 
   private get map(): ClusterMap {
-    return this.host.ledger.map;
+    return this.ledger.map;
   }
 
   /** Groups of which something can move: all but those that are beyond repair. */
   get movable(): Group[] {
-    return this.map.groups.filter((group) => !this.host.isLost(group));
+    return this.map.groups.filter((group) => !this.reports.isLost(group));
   }
 
+  /** Number of groups in which something moves, but for those that are beyond repair. */
   get underWay(): number {
     let count = 0;
-    for (const g of this.host.index().moving) if (!this.host.isLost(this.map.groups[g]!)) count++;
+    for (const g of this.facts.index.moving) if (!this.reports.isLost(this.map.groups[g]!)) count++;
     return count;
   }
 
   get isFull(): boolean {
-    return this.underWay >= movesAtOnce(this.map.groups.length, this.host.policy);
+    return this.underWay >= movesAtOnce(this.map.groups.length, this.policy);
   }
 
   /** Targets of moves, and mirrors that a new owner takes over from. */
-  get targets(): UnderWay[] {
+  get targets(): ChangeUnderWay[] {
     return this.movable.flatMap((group) =>
       group.sinks
         .filter((sink) => sink.movesMember !== undefined || !sink.protects)
-        .map((sink): UnderWay => {
+        .map((sink): ChangeUnderWay => {
           const { sid, node, kind, index } = sink;
           const all = this.work({ g: group.id, kind, index });
           const after = kind === 'M' ? all / 2 : 0;
@@ -72,13 +82,13 @@ export class Moving {
    */
   work({ g, kind, index }: Seat): number {
     const group = this.map.groups[g]!;
-    const { bytes } = this.host.loads.weight(g, seatOf(group, { kind, index }));
+    const { bytes } = this.reports.loads.weight(g, seatOf(group, { kind, index }));
     return bytes * (kind === 'M' ? 2 : group.data.length);
   }
 
   /** Begins a move for a change. False: it does not fit now. */
   begin(move: PlannedMove, change: number | undefined): boolean {
-    const view = this.host.view();
+    const view = this.facts.view();
     if (view.avoid?.has(move.to) || view.leaving?.has(move.to)) return false;
     const { groups, nodes } = this.map;
     const node = nodes.find((entry) => entry.id === move.to);
@@ -95,12 +105,12 @@ export class Moving {
   /** Adds the sink that a move needs. Returns its sid; undefined: the move does not fit now. */
   add(g: number, request: MoveRequest): number | undefined {
     const group = this.map.groups[g]!;
-    const sink = sinkForMove(group, this.map.pools[group.pool]!, this.host.view(), request);
+    const sink = sinkForMove(group, this.map.pools[group.pool]!, this.facts.view(), request);
     if (!sink) return undefined;
-    const sid = this.host.ledger.nextSid();
+    const sid = this.ledger.nextSid();
     const { kind, index, node } = sink;
     const sinks = [...group.sinks, { sid, ...sink }];
-    this.host.ledger.setGroup({ ...group, sinks }, 'move', { group: g, kind, index, node });
+    this.placing.setGroup({ ...group, sinks }, 'move', { group: g, kind, index, node });
     return sid;
   }
 
@@ -115,8 +125,8 @@ export class Moving {
       return { ...group, version: epoch, sinks };
     });
     if (!dropped) return;
-    this.host.ledger.setMap({ groups }, 'moves cancelled');
-    this.host.unsettle();
+    this.placing.setGroups(groups, 'moves cancelled');
+    this.facts.changed();
   }
 
   /**
@@ -145,21 +155,21 @@ export class Moving {
   }
 
   private tell(name: string, told: MoveStatus): void {
-    this.host.ledger.afterwards({ kind: 'event', name, fields: { ...told } });
+    this.ledger.afterwards({ kind: 'event', name, fields: { ...told } });
   }
 
   private nameOf(id: PeerId): string {
     return this.map.nodes.find((node) => node.id === id)?.name ?? `node ${id}`;
   }
 
-  /** For people. */
+  /** The move for people, with the names of nodes. */
   described({ g, kind, index, from, to, bytes }: PlannedMove): MoveStatus {
     const what = kind === 'M' ? 'data' : 'parity';
     return { group: g, kind: what, index, from: this.nameOf(from), to: this.nameOf(to), bytes };
   }
 }
 
-/** Which seat goes to which node. */
+/** Text that says which seat goes to which node. */
 function wayOf(group: Group, seat: Pick<SinkEntry, 'kind' | 'index'>, node: PeerId): string {
   return `${group.id}/${seatOf(group, seat)}>${node}`;
 }

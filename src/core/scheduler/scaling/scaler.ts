@@ -3,66 +3,78 @@
  * planned moves alone (rule 28), so the job stays safe whatever happens to either end of a move. This file
  * decides when moves begin, when emptied nodes leave, and when a change is done or taken back.
  */
-import type { ErrorCode } from '../../../errors.js';
-import { type ClusterMap, isMoveTarget, type NodeEntry, type PeerId } from '../../../protocol/map.js';
+import type { ErrorCode } from '../../../common/errors.js';
+import {
+  type ClusterMap,
+  type Group,
+  isMoveTarget,
+  type NodeEntry,
+  type PeerId,
+} from '../../../protocol/map.js';
 import type { ChangeStatus, MessageOf, ScalingStatus } from '../../../protocol/messages.js';
 import { Agenda } from '../../placement/agenda.js';
-import { type PlannedMove, plan, type Seat, type Weight } from '../../placement/balance.js';
+import { type PlannedMove, planMoves, type Seat, type Weight } from '../../placement/balance.js';
+import type { SchedulerPolicy } from '../../shared/policy.js';
+import type { ClusterFacts } from '../facts.js';
+import type { Ledger } from '../ledger.js';
+import type { Liveness } from '../liveness.js';
+import type { Names } from '../names.js';
+import type { Placing } from '../placing.js';
+import type { Reports } from '../reports.js';
+import type { Standing } from '../standing.js';
 import type { Change } from '../state.js';
-import { Changes } from './changes.js';
+import type { Changes } from './changes.js';
 import { Deadlines } from './deadlines.js';
-import { Ending } from './ending.js';
-import type { ScalerHost } from './host.js';
+import { NodeEnding } from './ending.js';
 import { Moving } from './moving.js';
 import { Roster } from './roster.js';
 
 /** Changes that wait for time to pass, and not for an event, are looked at in this interval. */
 const LOOK_MS = 250;
 
-type Verdict = Pick<MessageOf<'changeReply'>, 'change' | 'moves' | 'code' | 'message'>;
+type ChangeVerdict = Pick<MessageOf<'changeReply'>, 'change' | 'moves' | 'code' | 'message'>;
 
-const refused = (code: ErrorCode, message: string): Verdict => ({ change: 0, moves: [], code, message });
+const refused = (code: ErrorCode, message: string): ChangeVerdict => ({
+  change: 0,
+  moves: [],
+  code,
+  message,
+});
 const isTimed = ({ timeoutMs }: Change): boolean => timeoutMs > 0;
-const accepted = (change: number): Verdict => ({ change, moves: [] });
+const accepted = (change: number): ChangeVerdict => ({ change, moves: [] });
 
 export class Scaler {
   private now = 0;
+  /** Milliseconds of the last `look`, and of the last `advance`. */
   private lookedAt = Number.NEGATIVE_INFINITY;
   private advancedAt = Number.NEGATIVE_INFINITY;
   private readonly deadlines = new Deadlines();
   private readonly agenda = new Agenda();
-  private readonly ending = new Ending();
-  /** Moves that are still to begin. */
+  private readonly ending = new NodeEnding();
+  /** Moves that are still to begin, as of the last `advance`. */
   private open: readonly PlannedMove[] = [];
 
-  private readonly changes: Changes;
   private readonly roster: Roster;
   private readonly moving: Moving;
 
-  constructor(private readonly host: ScalerHost) {
-    this.changes = new Changes(host.ledger);
-    this.moving = new Moving(host, this.changes);
-    this.roster = new Roster(
-      host.ledger,
-      this.changes,
-      () => host.view(),
-      () => host.index(),
-    );
+  constructor(
+    private readonly ledger: Ledger,
+    private readonly policy: SchedulerPolicy,
+    private readonly names: Names,
+    liveness: Liveness,
+    private readonly reports: Reports,
+    private readonly changes: Changes,
+    private readonly facts: ClusterFacts,
+    placing: Placing,
+    private readonly standing: Standing,
+  ) {
+    this.roster = new Roster(ledger, liveness, facts);
+    this.moving = new Moving(ledger, policy, reports, facts, placing, changes);
   }
 
-  /** Running ones and the last that ended. */
+  /** Running changes and the last ones that ended. */
   get list(): readonly Change[] {
     return this.changes.all;
-  }
-
-  /** Nodes that are being emptied: nothing new goes there. */
-  get leaving(): ReadonlySet<PeerId> {
-    return this.roster.leaving;
-  }
-
-  /** Nodes that an entry of the map names. */
-  get holders(): Pick<ReadonlySet<PeerId>, 'has'> {
-    return this.roster.holders;
   }
 
   // ---- what is asked for
@@ -75,10 +87,10 @@ export class Scaler {
           ? this.drain(message, from)
           : this.rebalance(message);
     const answer = { t: 'changeReply' as const, id: message.id, ...verdict };
-    this.host.ledger.answer(from, answer);
+    this.ledger.answer(from, answer);
   }
 
-  private scale({ ps, timeoutMs }: MessageOf<'scale'>): Verdict {
+  private scale({ ps, timeoutMs }: MessageOf<'scale'>): ChangeVerdict {
     const least = this.roster.widest;
     if (this.map.groups.length === 0)
       return refused('NOT_ENOUGH_NODES', 'the job has not started: its PS have not all joined');
@@ -93,7 +105,7 @@ export class Scaler {
     return accepted(this.changes.begin({ kind: 'scale', to: ps, timeoutMs, leaving: [] }));
   }
 
-  private drain(message: MessageOf<'drain'>, from: PeerId): Verdict {
+  private drain(message: MessageOf<'drain'>, from: PeerId): ChangeVerdict {
     const { node: asked, timeoutMs, change: before, restart } = message;
     const known = this.changes.all.find(
       ({ id, kind, leaving }) => id === before && kind === 'drain' && leaving[0]?.node === from,
@@ -106,15 +118,14 @@ export class Scaler {
     const { id, inc, name } = node;
     const same = this.running.find((change) => change.kind === 'drain' && change.leaving[0]?.node === id);
     if (same) return accepted(same.id);
-    const view = this.host.view();
     const others = this.roster.without(id);
-    if (this.roster.holders.has(id) && others < this.roster.widest) {
+    if (this.facts.holders.has(id) && others < this.roster.widest) {
       const why = `${others} PS would be left, and the code of this job needs ${this.roster.widest}`;
       // A process that asks to be drained itself ends on NOT_ENOUGH_NODES, and its shards are recovered.
       // While its end would lose data the answer is UNRECOVERABLE instead, and the process stays.
-      if (asked === '' && this.ending.isNeeded(id, this.map, view, this.host.isLost, this.now))
+      if (asked === '' && this.isNeeded(id))
         return refused('UNRECOVERABLE', `${why}; without ${name}, too, data would be lost now`);
-      if (asked === '') this.ending.add(id, this.now + this.host.policy.silentMs, this.now);
+      if (asked === '') this.ending.add(id, this.now + this.policy.silentMs, this.now);
       return refused('NOT_ENOUGH_NODES', `${name} cannot leave: ${why}`);
     }
     const fewer = this.roster.isServing(node) && !restart;
@@ -124,11 +135,16 @@ export class Scaler {
     return accepted(this.changes.begin({ kind: 'drain', to, timeoutMs, leaving, ...again }));
   }
 
-  private rebalance({ dryRun, timeoutMs }: MessageOf<'rebalance'>): Verdict {
+  private isNeeded(id: PeerId): boolean {
+    const isLost = (group: Group) => this.reports.isLost(group);
+    return this.ending.isNeeded(id, this.map, this.facts.view(), isLost, this.now);
+  }
+
+  private rebalance({ dryRun, timeoutMs }: MessageOf<'rebalance'>): ChangeVerdict {
     if (dryRun)
       return {
         change: 0,
-        moves: this.plan((seat) => this.weigh(seat)).map((move) => this.moving.described(move)),
+        moves: this.newMoves((seat) => this.weigh(seat)).map((move) => this.moving.described(move)),
       };
     const same = this.running.find((change) => change.kind === 'rebalance');
     if (same) return accepted(same.id);
@@ -137,7 +153,7 @@ export class Scaler {
 
   /** A new process joined a running job. It gets shards, unless a running change balances anyway. */
   joined(node: NodeEntry): void {
-    if (!this.host.policy.balanceJoining || node.standby) return;
+    if (!this.policy.balanceJoining || node.standby) return;
     const serving = this.roster.serving.length;
     const seen = this.running.some(({ kind, to }) => kind !== 'drain' && (kind !== 'scale' || to >= serving));
     const to = Math.max(this.wanted, serving);
@@ -153,7 +169,7 @@ export class Scaler {
   // ---- what is known
 
   private get map(): ClusterMap {
-    return this.host.ledger.map;
+    return this.ledger.map;
   }
 
   private get wanted(): number {
@@ -164,11 +180,11 @@ export class Scaler {
     return this.changes.running;
   }
 
-  private plan(weight: (seat: Seat) => Weight, emptyOnly = false): PlannedMove[] {
+  private newMoves(weight: (seat: Seat) => Weight, emptyOnly = false): PlannedMove[] {
     const { serving, emptied, present } = this.roster;
     // Where too few serve, standbys take the place of those that leave.
     const nodes = serving.length < this.roster.widest ? present : serving;
-    return plan({
+    return planMoves({
       groups: this.moving.movable,
       nodes,
       leaving: emptied,
@@ -178,7 +194,7 @@ export class Scaler {
   }
 
   private weigh({ g, kind, index }: Seat): Weight {
-    return this.host.loads.weight(g, kind === 'M' ? index : this.map.groups[g]!.data.length + index);
+    return this.reports.loads.weight(g, kind === 'M' ? index : this.map.groups[g]!.data.length + index);
   }
 
   // ---- changes
@@ -189,7 +205,7 @@ export class Scaler {
    */
   private cancel(change: Change, reason: string): void {
     this.changes.cancel(change.id, reason);
-    this.host.unsettle();
+    this.facts.changed();
     if (this.running.length === 0) this.moving.drop(isMoveTarget);
   }
 
@@ -203,7 +219,8 @@ export class Scaler {
     // `look` has an interval of its own, because events cause steps much more often than paces have to be
     // sent.
     if (now - this.lookedAt >= LOOK_MS) this.look();
-    // What arrived since the last step is progress, so it is counted before a change is said to have none.
+    // Moves that arrived since the last step are progress, so they are counted before a change is called
+    // late.
     this.arrived();
     for (const change of this.running) if (this.deadlines.isOver(change, now)) this.late(change);
     if (now - this.advancedAt >= LOOK_MS) this.advance();
@@ -214,22 +231,22 @@ export class Scaler {
     for (const way of this.moving.count(ending)) this.deadlines.arrived(way, this.now);
   }
 
-  /** What changes with a deadline wait for, and how fast it must go. */
+  /** Measures the progress of changes that have a deadline, and tells nodes how fast their moves must go. */
   private look(): void {
     const { deadlines, now, running } = this;
     this.lookedAt = now;
     if (!running.some(isTimed)) return;
     for (const change of running) deadlines.left(`join/${change.id}`, this.missing(change), now);
-    for (const { g, m, gen, blocksLost, blocksPresent } of this.host.recoveries())
+    for (const { g, m, gen, blocksLost, blocksPresent } of this.reports.recoveries())
       deadlines.left(`recovery/${g}/${m}/${gen}`, blocksLost - blocksPresent, now);
     const timed = new Set(running.filter(isTimed).map(({ id }) => id));
     const waiting = this.open.filter((move) => timed.has(this.causeOf(move) ?? 0));
     const bytes = waiting.reduce((sum, move) => sum + this.moving.work(move), 0);
     for (const [node, bytesPerSecond] of deadlines.paces(now, running, this.moving.targets, bytes))
-      this.host.ledger.now({ kind: 'send', to: node, message: { t: 'movePace', bytesPerSecond }, parts: [] });
+      this.ledger.now({ kind: 'send', to: node, message: { t: 'movePace', bytesPerSecond }, parts: [] });
   }
 
-  /** How far moves to this node are; whoever it is speaks only of its own. */
+  /** A node says how far moves to it are. It speaks only of its own sinks. */
   onProgress(from: PeerId, { items }: MessageOf<'moveProgress'>): void {
     if (!this.running.some(isTimed)) return;
     const left = new Map(items);
@@ -253,7 +270,7 @@ export class Scaler {
     this.cancel(change, `${reason}; ${from} PS are wanted as before`);
   }
 
-  /** PS that are wanted when it is done. A balance asks for no number; another change may have meanwhile. */
+  /** PS that are wanted when the change is done. A balance asks for no number: another change may have. */
   private afterwards({ kind, to }: Change): number {
     if (kind === 'drain') return Math.min(this.wanted, Math.max(to, this.roster.serving.length));
     if (kind === 'join') return Math.max(this.wanted, this.roster.serving.length);
@@ -266,9 +283,9 @@ export class Scaler {
     this.arrived();
     if (this.running.length === 0) return;
     this.mark();
-    const { leaving } = this.roster;
+    const { leaving } = this.facts;
     if (leaving.size > 0) this.moving.drop((_, sink) => leaving.has(sink.node));
-    const moves = this.map.groups.length > 0 && this.host.settled() ? this.nextMoves() : undefined;
+    const moves = this.map.groups.length > 0 && this.standing.settled ? this.nextMoves() : undefined;
     for (const move of moves ?? []) {
       if (this.moving.isFull) break;
       if (this.moving.begin(move, this.causeOf(move)))
@@ -290,12 +307,13 @@ export class Scaler {
   }
 
   /**
-   * Those that are left to begin. Before all nodes of a scale-out are there, only those that leave are
-   * emptied.
+   * Moves that are left to begin. Before all nodes of a scale-out are there, moves only empty the nodes that
+   * leave.
    */
   private nextMoves(): PlannedMove[] {
     const { running } = this;
-    const { leaving, emptied, serving } = this.roster;
+    const { leaving } = this.facts;
+    const { emptied, serving } = this.roster;
     const balancing = running.some(({ kind }) => kind !== 'drain') && !this.growing;
     // No move may begin yet. A plan that is made now would have to be made again for each node that joins.
     if (!balancing && leaving.size === 0) {
@@ -304,7 +322,7 @@ export class Scaler {
     }
     const known = [...serving, ...emptied].map(({ id, inc }) => [id, inc]);
     const key = JSON.stringify([running.map(({ id }) => id), [...leaving], known, balancing]);
-    const make = (weight: (seat: Seat) => Weight) => this.plan(weight, !balancing);
+    const make = (weight: (seat: Seat) => Weight) => this.newMoves(weight, !balancing);
     const moves = this.agenda.open(key, this.moving.movable, (seat) => this.weigh(seat), make);
     this.open = moves;
     return moves;
@@ -330,7 +348,7 @@ export class Scaler {
    * back.
    */
   private release(): void {
-    const { holders } = this.roster;
+    const { holders } = this.facts;
     const holds = (node: PeerId, inc: number) =>
       holders.has(node) && this.map.nodes.some((entry) => entry.id === node && entry.inc === inc);
     for (const change of this.running) {
@@ -346,26 +364,26 @@ export class Scaler {
   }
 
   private dismiss({ node, inc, name }: Change['leaving'][number], restart: boolean | undefined): void {
-    if (!this.host.names.leave(name, inc, restart)) return;
-    this.host.ledger.setMap({ nodes: this.map.nodes.filter((entry) => entry.id !== node) }, 'left', {
+    if (!this.names.leave(name, inc, restart)) return;
+    this.ledger.setMap({ nodes: this.map.nodes.filter((entry) => entry.id !== node) }, 'left', {
       node,
       name,
     });
-    this.host.forget(node);
+    this.facts.forget(node);
     this.tellToLeave(node, inc);
     this.tell('node.left', { node, name, inc });
   }
 
   /** False: the process has not left. */
   private tellToLeave(node: PeerId, inc: number): boolean {
-    const goodbye = this.host.names.goodbye(node, inc);
-    if (goodbye) this.host.ledger.answer(node, goodbye);
+    const goodbye = this.names.goodbye(node, inc);
+    if (goodbye) this.ledger.answer(node, goodbye);
     return goodbye !== undefined;
   }
 
   /** A process that is not part of the job is heard: it has not received its `leave`, or was forgotten. */
   stranger(node: PeerId, inc: number): void {
-    if (!this.tellToLeave(node, inc)) this.host.ledger.answer(node, { t: 'stale', code: 'STALE_NODE' });
+    if (!this.tellToLeave(node, inc)) this.ledger.answer(node, { t: 'stale', code: 'STALE_NODE' });
   }
 
   /** Called when the job is balanced, nothing moves and everything is redundant: ends changes. */
@@ -378,7 +396,7 @@ export class Scaler {
   }
 
   private tell(name: string, fields: Record<string, unknown>): void {
-    this.host.ledger.afterwards({ kind: 'event', name, fields });
+    this.ledger.afterwards({ kind: 'event', name, fields });
   }
 
   // ---- for people
@@ -399,7 +417,7 @@ export class Scaler {
   }
 
   private waitingFor(change: Change): string {
-    if (!this.host.settled()) return 'waiting for redundancy';
+    if (!this.standing.settled) return 'waiting for redundancy';
     const missing = this.missing(change);
     if (missing > 0) return `waiting for ${missing} PS to join`;
     if (this.open.length > 0 || this.moving.underWay > 0) return '';

@@ -1,0 +1,93 @@
+/** Goals of a round, and the table of all rounds. */
+import { bytesText } from '../../src/fleet/local/text.js';
+import type { BenchReport } from '../common/report.js';
+import { coresOf, type RoundResult } from './round.js';
+
+const MEBIBYTE = 2 ** 20;
+/** Peaks may be above the sum of limits by so much: allocators keep what they have freed. */
+const TOLERANCE = 1.15;
+const P99_TIMES = 2;
+
+export interface OverloadBounds {
+  memoryBytes: number;
+  /** Bytes that the limits of a PS allow beside `memoryBytes`. */
+  overheadBytes: number;
+  /** False: latencies of this run mean nothing. */
+  times: boolean;
+}
+
+/** Most resident bytes that a PS may have. */
+export function boundOf({ memoryBytes, overheadBytes }: OverloadBounds): number {
+  return (memoryBytes + overheadBytes) * TOLERANCE;
+}
+
+/** Highest peak of the processes whose names begin so; 0 without one. */
+export function peakOf({ peaks }: RoundResult, prefix: string): number {
+  return Math.max(
+    0,
+    ...Object.entries(peaks).flatMap(([name, bytes]) => (name.startsWith(prefix) ? bytes : [])),
+  );
+}
+
+/**
+ * p99 under attack over p99 beside busy processes; undefined where one is not known. Work of others on the
+ * machine may make the quiet phase the slower one: then that is the baseline.
+ */
+export function p99Ratio({ quiet, attack, beside }: RoundResult): number | undefined {
+  return quiet && attack && beside && attack.p99Ms / Math.max(quiet.p99Ms, beside.p99Ms);
+}
+
+/** PS that the job declared lost, beside those that were killed. */
+const unfounded = ({ lost, killed, tooLarge }: RoundResult): number => Math.max(0, lost - killed - tooLarge);
+
+/** Rows and pushes that are wrong; Infinity where they could not be read. */
+function wrongOf({ rows, wrongPulls }: RoundResult): number {
+  if (!rows) return Number.POSITIVE_INFINITY;
+  return rows.wrong + rows.lost + rows.duplicated + wrongPulls.length;
+}
+
+/** Adds results and goals of a round. */
+export function judge(report: BenchReport, result: RoundResult, bounds: OverloadBounds): void {
+  const { name, quiet, attack, beside, died, refused, ended } = result;
+  const bound = boundOf(bounds);
+  const values: Record<string, number> = {
+    'peak of a PS': peakOf(result, 'ps-') / MEBIBYTE,
+    bound: bound / MEBIBYTE,
+  };
+  const gateway = peakOf(result, 'gateway-');
+  if (gateway > 0) values['peak of a gateway'] = gateway / MEBIBYTE;
+  report.add({ name: `${name}: memory`, unit: 'MiB', values });
+  const p99 = (phase: typeof quiet) => phase?.p99Ms ?? Number.NaN;
+  const times = { quiet: p99(quiet), attack: p99(attack), beside: p99(beside) };
+  report.add({ name: `${name}: p99`, unit: `ms (${coresOf(result).toFixed(1)} cores)`, values: times });
+  report.atMost(`${name}: peak of a PS, of its bound`, peakOf(result, 'ps-') / bound, 1);
+  if (gateway > 0) report.atMost(`${name}: peak of a gateway, of the bound of a PS`, gateway / bound, 1);
+  const ratio = p99Ratio(result) ?? Number.POSITIVE_INFINITY;
+  if (bounds.times) report.atMost(`${name}: p99, of that beside busy processes`, ratio, P99_TIMES);
+  report.exactly(`${name}: PS declared lost that nobody killed`, unfounded(result), 0);
+  report.exactly(`${name}: processes that ended by themselves`, died.length, 0);
+  report.exactly(`${name}: requests of the well-behaved client that failed`, refused, 0);
+  report.exactly(`${name}: rows and pushes that are wrong`, wrongOf(result), 0);
+  report.exactly(`${name}: attacks ended before their time`, ended === undefined ? 0 : 1, 0);
+  report.exactly(`${name}: rounds that did not come to their end`, result.errors.length > refused ? 1 : 0, 0);
+}
+
+function gatewayText(result: RoundResult): string {
+  const peak = peakOf(result, 'gateway-');
+  return peak === 0 ? '' : ` (of a gateway ${bytesText(peak)})`;
+}
+
+/** One line of a round, for people. */
+export function roundText(result: RoundResult): string {
+  const ratio = p99Ratio(result);
+  const { lost, killed, tooLarge, rows, ended, attack, beside } = result;
+  const ms = (phase: typeof attack) => (phase ? `${phase.p99Ms.toFixed(0)} ms` : '?');
+  return [
+    `${result.name}: peak ${bytesText(peakOf(result, 'ps-'))}${gatewayText(result)}`,
+    `p99 ${ms(attack)} / ${ms(beside)} = ${ratio?.toFixed(2) ?? '?'} (${coresOf(result).toFixed(1)} cores)`,
+    `lost ${lost} (killed ${killed}, for their size ${tooLarge})`,
+    rows ? `${wrongOf(result)} wrong of ${rows.acknowledged} pushes` : 'rows not read',
+    ...(ended === undefined ? [] : [`ended: ${ended}`]),
+    ...result.died,
+  ].join(', ');
+}

@@ -1,0 +1,139 @@
+"""Ranks of a process group that average the gradients of rows, and apply them once."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, distributed
+
+from .._errors import Error
+
+Ints = npt.NDArray[np.int64]
+
+
+RANKS_SECONDS = 600.0
+"""A rank waits so long for the others at every place of a step where they meet; then it fails."""
+
+LOOK, STEP, AVERAGED, PUSHED = range(4)
+"""Places of a step where ranks meet."""
+
+_PLACES = ("a look at gradients", "a step()", "a step() after a look", "the end of a step()")
+
+
+class Ranks:
+    """A process group. It has gloo channels of its own, so that nothing of DDP is between its messages.
+
+    Ranks meet at the same places of a step, or all of them fail: nobody averages what is not of one step.
+    """
+
+    def __init__(self, group: Any, tables: Sequence[str], seconds: float) -> None:
+        """`tables`: names, sorted. @raises Error BAD_ARGUMENT: other ranks have others."""
+        self.world = distributed.get_world_size(group)
+        self.rank = distributed.get_rank(group)
+        if self.rank < 0:
+            raise Error("BAD_ARGUMENT", "this process is not in the group")
+        members = distributed.get_process_group_ranks(group)
+        self._seconds = seconds
+        self._broken: Error | None = None
+        self._place = STEP, 0
+        self._group = distributed.new_group(
+            members,
+            timeout=timedelta(seconds=seconds),
+            backend="gloo",
+            use_local_synchronization=True,
+        )
+        mine = torch.tensor([zlib.crc32("\n".join(tables).encode())])
+        if any(not torch.equal(mine, other) for other in self._gathered(mine)):
+            raise Error("BAD_ARGUMENT", "ranks have layers of different tables")
+
+    def meet(self, place: int, step: int, numbers: Sequence[int]) -> Tensor:
+        """Waits for all ranks at the same place of a step. Numbers of each: ranks x len(numbers).
+
+        @raises Error TIMEOUT, UNREACHABLE; BAD_ARGUMENT: some are elsewhere. Then all ranks raise it.
+        """
+        self._place = place, step
+        every = torch.stack(self._gathered(torch.tensor([place, step, *numbers])))
+        if not torch.equal(every[:, :2], every[:1, :2].expand(self.world, 2)):
+            where = [f"at {_PLACES[at]} of step {number}" for at, number in every[:, :2].tolist()]
+            text = f"rank 0 is {where[0]}"
+            text += "".join(f", rank {rank} {each}" for rank, each in enumerate(where) if rank > 0)
+            raise Error("BAD_ARGUMENT", f"all ranks look at gradients of rows and step alike: {text}")
+        return every[:, 2:]
+
+    def averaged(
+        self, place: int, step: int, mine: Sequence[tuple[Ints, Tensor]]
+    ) -> list[tuple[Ints, Tensor]] | None:
+        """Per table the keys that any rank has a gradient of, sorted, and their mean: sum by number of ranks.
+
+        `mine`: per table keys, each once, and their gradients, len(keys) x dim, float32. The sums are in the
+        order of the ranks, so all ranks get the same bits. None: no rank has a gradient.
+
+        @raises Error, as `meet`.
+        """
+        of_ranks = self.meet(place, step, [len(keys) for keys, _ in mine])
+        if not of_ranks.any():
+            return None
+        dims = [gradient.shape[1] for _, gradient in mine]
+        keys = self._parts(
+            torch.from_numpy(np.concatenate([keys for keys, _ in mine])), of_ranks, [1] * len(mine)
+        )
+        flat = torch.cat([gradient.reshape(-1) for _, gradient in mine])
+        gradients = self._parts(flat, of_ranks, dims)
+        averaged = []
+        for table, dim in enumerate(dims):
+            every = [part[table].numpy() for part in keys]
+            union = np.unique(np.concatenate(every))
+            total = torch.zeros(len(union), dim)
+            for of_rank, part in zip(every, gradients, strict=True):
+                at = torch.from_numpy(np.searchsorted(union, of_rank))
+                total.index_add_(0, at, part[table].view(-1, dim))
+            averaged.append((union, total / self.world))
+        return averaged
+
+    def _parts(self, flat: Tensor, of_ranks: Tensor, dims: list[int]) -> list[tuple[Tensor, ...]]:
+        """The parts of each rank, cut into its tables."""
+        sizes = of_ranks * torch.tensor(dims)
+        most = int(sizes.sum(1).max())
+        padded = torch.cat([flat, flat.new_zeros(most - len(flat))])
+        return [
+            whole[: int(size.sum())].split(size.tolist())
+            for whole, size in zip(self._gathered(padded), sizes, strict=True)
+        ]
+
+    def _gathered(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all ranks. After a failure the channels are of no use any more."""
+        if self._broken is not None:
+            raise self._broken
+        gathered = [torch.empty_like(tensor) for _ in range(self.world)]
+        try:
+            distributed.all_gather(gathered, tensor, group=self._group)
+        except RuntimeError as error:
+            self._broken = self._failure(str(error))
+            raise self._broken from error
+        return gathered
+
+    def _failure(self, text: str) -> Error:
+        place, step = self._place
+        where = f"at {_PLACES[place]} of step {step}"
+        if "timed out" in text.lower():
+            said = f"rank {self.rank} waited {self._seconds:g} s for the others {where}: all ranks look at "
+            return Error("TIMEOUT", said + "gradients of rows and step alike")
+        return Error("UNREACHABLE", f"a rank has ended, and rank {self.rank} is {where}: {text}")
+
+    def share(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Keys that this rank pushes."""
+        return keys % np.uint64(self.world) == self.rank
+
+    def agree(self, step: int, error: BaseException | None) -> None:
+        """Waits until all ranks have pushed. @raises Error: `error`, UNREACHABLE where others have one."""
+        failed = self.meet(PUSHED, step, [int(error is not None)])
+        if error is not None:
+            raise error
+        if failed.any():
+            raise Error("UNREACHABLE", "another rank could not push its share of this step")

@@ -1,0 +1,233 @@
+"""All layers of this package have an anchor, by which models find and freeze them, and an optimizer."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import flag, number
+from .._client import Client
+from .._errors import Error
+from .._steps import steps_of
+from .._tables import Table
+from . import _watch
+from ._inputs import client_of, rate_given
+from ._loading import load_rows
+from ._rows import StepRows
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Rate = float | Callable[[], float] | None
+"""A learning rate, or what gives it whenever gradients are handed over; None: that of the table."""
+
+
+def rate_of(given: Rate) -> float | None:
+    """The rate now."""
+    return number(given(), "lr", 0) if callable(given) else given
+
+
+_GRAD: Any = torch.Tensor.grad
+_IS_LEAF: Any = torch.Tensor.is_leaf
+
+
+class _Weak:
+    """A weak reference that copies and pickles as one to nothing."""
+
+    def __init__(self, target: Any = None) -> None:
+        self._reference = None if target is None else weakref.ref(target)
+
+    def __call__(self) -> Any:
+        return None if self._reference is None else self._reference()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Weak, ()
+
+    def __deepcopy__(self, memo: Any) -> _Weak:
+        return _Weak()
+
+
+class Anchor(nn.Parameter):
+    """A parameter without elements that stands for the rows of a layer in `model.parameters()`.
+
+    `requires_grad_` of the model reaches the layer by it. It has no gradient: the looks of PyTorch's own
+    helpers at it say what they are about to do without the rows.
+    """
+
+    of = _Weak()
+    managed = False
+    """True once an optimizer of PyTorch has it: `zero_grad` of it says where a step ends."""
+    left_in: int | None = None
+    """The pass of `backward` in which fused gradients left, until somebody drops gradients."""
+
+    @property
+    def grad(self) -> Tensor | None:
+        """None, or without elements."""
+        _watch.look(self)
+        found: Tensor | None = _GRAD.__get__(self)
+        return found
+
+    @grad.setter
+    def grad(self, given: Tensor | None) -> None:
+        self.left_in = None
+        self.seen()
+        _GRAD.__set__(self, given)
+
+    def seen(self) -> None:
+        """A step is made, or gradients are dropped: what is held leaves. @raises Error, as `Client.push`."""
+        layer = self.of()
+        if layer is not None:
+            steps_of(layer.client).release()
+
+    def clipped(self, parameters: Any) -> None:
+        """PyTorch clips gradients of parameters, this one among them. It does not see rows.
+
+        @raises Error BAD_ARGUMENT: the gradients of the rows have left.
+        """
+        layer = self.of()
+        if layer is None or not self.requires_grad:
+            return
+        optimizer = optimizer_of(layer)
+        if optimizer is None:
+            if self.left_in is None:
+                return
+            text = f"gradients of {layer} leave in backward (fused), and a clip cannot reach them: "
+            steps_of(layer.client).drop()
+            raise Error("BAD_ARGUMENT", text + "use a RowOptimizer")
+        rows = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if isinstance(parameters, list) and not rows.isdisjoint(id(each) for each in parameters):
+            return
+        warnings.warn(
+            "a clip of torch does not see rows of a RowOptimizer: they are not in model.parameters(). "
+            "kintsugi.torch.clip_grad_norm_(model.parameters(), ...) clips both",
+            stacklevel=5,
+        )
+
+    @property
+    def is_leaf(self) -> bool:  # type: ignore[override, unused-ignore]
+        """True. An optimizer asks when it takes a parameter."""
+        _watch.asked(self)
+        return bool(_IS_LEAF.__get__(self))
+
+
+def uncompiled(forward: F) -> F:
+    """For a `forward` that asks a job: torch.compile leaves it as it is, and compiles what is around it."""
+    disable: Any = getattr(torch, "_disable_dynamo", None) or torch.compiler.disable
+    wrapped: F = disable(forward)
+    return wrapped
+
+
+class Begun:
+    """Pulls that were begun for inputs of a `forward` to come: each is for the very object that it gets."""
+
+    def __init__(self) -> None:
+        self._lookups: dict[int, tuple[object, Any]] = {}
+
+    def put(self, given: object, lookup: Any) -> None:
+        """Keeps the lookup, and `given`, until `take`."""
+        self._lookups[id(given)] = given, lookup
+
+    def take(self, given: object) -> Any:
+        """The lookup that was begun for this object; None: there is none."""
+        found = self._lookups.pop(id(given), None)
+        return None if found is None else found[1]
+
+    def clear(self) -> None:
+        """Drops all lookups: no `forward` will ask for them."""
+        self._lookups.clear()
+
+
+class Layer(nn.Module):
+    """A layer whose rows are in tables of a job."""
+
+    tables: list[Table]
+
+    def __init__(self, client: Client, grad_scale: float, lr: Rate, fused: bool) -> None:
+        super().__init__()
+        self.client = client_of(client)
+        self.grad_scale = number(grad_scale, "grad_scale")
+        self.lr = rate_given(lr)
+        self.fused = flag(fused, "fused")
+        self.anchor = Anchor(torch.empty(0))
+        self.anchor.of = _Weak(self)
+        if fused:
+            _watch.watch_loops()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Layer:
+        """A copy is frozen, and shows the rows as they are: there is one of each in the job.
+
+        @raises Error BAD_ARGUMENT: AveragedModel of PyTorch would average rows.
+        """
+        _watch.note_average(self, self.anchor.requires_grad)
+        copied = self.__class__.__new__(self.__class__)
+        memo[id(self)] = copied
+        copied.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self._kept().items()})
+        copied._renew(requires_grad=False)
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what this process has begun; a client reconnects."""
+        return {**self._kept(), "anchored": self.anchor.requires_grad}
+
+    def _kept(self) -> dict[str, Any]:
+        """Copies and pickles have all but the anchor, and look-ups that were begun."""
+        parts = {name: value for name, value in self.__dict__.items() if name != "_begun"}
+        parameters = {name: value for name, value in self._parameters.items() if name != "anchor"}
+        return {**parts, "_parameters": parameters}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        requires_grad = state.pop("anchored")
+        restore: Any = super().__setstate__
+        restore(state)
+        self._renew(requires_grad)
+
+    def _renew(self, requires_grad: bool) -> None:
+        """An anchor of its own, and nothing that was begun."""
+        self.anchor = Anchor(torch.empty(0), requires_grad=requires_grad)
+        self.anchor.of = _Weak(self)
+        self._begun = Begun()
+        if self.fused:
+            _watch.watch_loops()
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination.pop(prefix + "anchor", None)
+
+    def _row_places(self) -> list[tuple[Table, list[str]]]:
+        """Each table, and what names of its rows in a `state_dict` may begin with."""
+        return [(table, [""]) for table in self.tables]
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: list[str], *rest: Any
+    ) -> None:
+        places = [(table, [prefix + each for each in names]) for table, names in self._row_places()]
+        load_rows(self.client, places, state_dict, strict, missing)
+        state_dict.setdefault(prefix + "anchor", torch.empty(0))
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)
+        state_dict.pop(prefix + "anchor")
+
+
+class Taker(Protocol):
+    """An optimizer that takes the gradients of layers."""
+
+    rows: StepRows
+    param_groups: list[dict[str, Any]]
+
+
+_optimizers: weakref.WeakKeyDictionary[Layer, weakref.ref[Taker]] = weakref.WeakKeyDictionary()
+
+
+def attach(layer: Layer, optimizer: Taker) -> None:
+    """Gradients of the layer go to this optimizer from now on, as long as somebody has it."""
+    _optimizers[layer] = weakref.ref(optimizer)
+
+
+def optimizer_of(layer: Layer) -> Taker | None:
+    """The RowOptimizer that has the rows of a layer."""
+    found = _optimizers.get(layer)
+    return None if found is None else found()

@@ -1,0 +1,237 @@
+"""An optimizer of PyTorch whose parameters are rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from .._checks import number
+from .._errors import Error
+from .._specs import FTRL
+from .._steps import Request, steps_of
+from ._ddp import AVERAGED, LOOK, RANKS_SECONDS, STEP, Ranks
+from ._layer import Anchor, Layer, attach, optimizer_of, rate_of
+from ._rows import StepRows
+
+
+class RowOptimizer(torch.optim.Optimizer):
+    """Rows change at `step`, once: its parameters are the rows that were looked up since the last `step`.
+
+    `model_or_layers`: a model, or layers; those with `fused=True` are left out. Each table is a group of
+    `param_groups` with one parameter, keys x dim, whose gradient is what autograd has summed over all
+    look-ups since `zero_grad`. `step` pushes one gradient per key, all tables in one push, and the optimizer
+    of each table applies it. A key that no gradient has come for is not pushed, and keeps its state. Look-ups
+    that follow wait for the push and see it. Until then a key has one value.
+
+    The `lr` of a group is the learning rate of its pushes; it begins with that of the layer, or of the table.
+    Everything else is in the tables. `group`: ranks of this process group average their gradients per key,
+    as DistributedDataParallel does (sum by the number of ranks), at the first look at a gradient or at
+    `step`, so all ranks look and step alike. Each pushes its share of the keys, and all are durable when
+    `step` returns. `timeout`: seconds that a rank waits for the others at these places.
+
+    >>> rows = kintsugi.torch.RowOptimizer(model)
+    >>> loss_fn(model(x), y).backward()
+    >>> rows.step()
+    >>> rows.zero_grad()
+
+    @raises Error BAD_ARGUMENT: there is no layer, or layers of two clients; ranks have other tables. With a
+    group looks at gradients and `step` raise BAD_ARGUMENT where ranks do not the same, TIMEOUT where one does
+    not come, and UNREACHABLE where one has ended. Nothing of the step was pushed then, unless it is said at
+    "the end of a step()". A RowOptimizer that has raised one of the last two is of no use any more.
+    """
+
+    def __init__(
+        self,
+        model_or_layers: nn.Module | Iterable[nn.Module],
+        *,
+        group: ProcessGroup | None = None,
+        timeout: float = RANKS_SECONDS,
+    ) -> None:
+        layers = layers_of(model_or_layers)
+        clients = {id(layer.client): layer.client for layer in layers}
+        if len(clients) != 1:
+            raise Error("BAD_ARGUMENT", f"a RowOptimizer needs layers of one client, not of {len(clients)}")
+        self.client = next(iter(clients.values()))
+        self.rows = StepRows(self.client)
+        self.layers = layers
+        groups: dict[str, dict[str, Any]] = {}
+        for layer in layers:
+            if callable(layer.lr):
+                raise Error("BAD_ARGUMENT", "lr of a layer must be a number: schedulers set that of a group")
+            for table in layer.tables:
+                lr = rate_of(layer.lr)
+                lr = float(getattr(table.optimizer, "lr")) if lr is None else lr  # noqa: B009
+                of_table = self.rows.of(table)
+                its = groups.setdefault(
+                    table.name, {"params": [of_table.parameter], "name": table.name, "lr": lr}
+                )
+                if its["lr"] != lr:
+                    text = f"layers of {table.name!r} have two learning rates: {its['lr']} and {lr}"
+                    raise Error("BAD_ARGUMENT", text)
+        super().__init__([groups[name] for name in sorted(groups)], {"lr": 0.0})
+        for its in self.param_groups:
+            # torch.distributed.checkpoint steps optimizers without state, with gradients of zero.
+            self.state[its["params"][0]]["step"] = torch.zeros(())
+        self._ranks: Ranks | None = None
+        self._averaged = False
+        self._steps = 0
+        timeout = number(timeout, "timeout")
+        if timeout <= 0:
+            raise Error("BAD_ARGUMENT", "timeout must be above 0")
+        if group is not None:
+            self._ranks = Ranks(group, sorted(self.rows.tables), timeout)
+            self.rows.synchronous = True
+            self.rows.before_add = self._refuse_late
+            self.rows.before_look = functools.partial(self._average, LOOK)
+        for layer in layers:
+            attach(layer, self)
+
+    def _refuse_late(self) -> None:
+        if self._averaged:
+            text = "a backward after the gradients of its step were averaged: call zero_grad() after step(), "
+            raise Error("BAD_ARGUMENT", text + "and look at gradients after the last backward of a step")
+
+    def _average(self, place: int) -> None:
+        """Averages gradients between ranks, once per step. Every rank comes here at the same moment of it."""
+        if self._ranks is None:
+            return
+        tables = [self.rows.tables[name] for name in sorted(self.rows.tables)]
+        if self._averaged:
+            if place == STEP:
+                # Nobody pushes before all are here.
+                self._ranks.meet(AVERAGED, self._steps, [0] * len(tables))
+            return
+        averaged = self._ranks.averaged(place, self._steps, [table.gradients() for table in tables])
+        if averaged is None:
+            return
+        for table, (keys, gradient) in zip(tables, averaged, strict=True):
+            table.put(keys, gradient)
+        self._averaged = True
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Sets groups and numbers of steps. @raises Error BAD_ARGUMENT: they are of other tables."""
+        names = [group.get("name") for group in state_dict["param_groups"]]
+        own = [group["name"] for group in self.param_groups]
+        if names != own:
+            raise Error("BAD_ARGUMENT", f"the state is of tables {names}, and this one of {own}")
+        super().load_state_dict(state_dict)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops all gradients. Rows that were looked up keep their values until `step`."""
+        self.rows.zero(set_to_none)
+        self._averaged = False
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Pushes the gradients: one numbered push, one gradient per key and table.
+
+        In a batch of a `RangeDataset` they are a part of the push of the batch. `closure`: computes the loss
+        and calls `backward`; its result is returned.
+
+        @raises Error BAD_ARGUMENT: another lr for FTRL; a second step in a batch; and as `Client.push`.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad(), self.rows.lock:
+            self._step()
+        return loss
+
+    def _step(self) -> None:
+        self._average(STEP)
+        requests, rates = [], []
+        for group in self.param_groups:
+            rows = self.rows.tables[group["name"]]
+            request = rows.request()
+            if request is None:
+                continue
+            requests.append(request)
+            rates.append(_rate(group, rows.table.optimizer))
+            self.state[group["params"][0]]["step"] += 1
+        steps = steps_of(self.client)
+        if self._ranks is not None:
+            self._push_share(self._ranks, requests, rates)
+        elif steps.current is None:
+            steps.push(requests, rates)
+        else:
+            steps.current.add_stepped(requests, rates)
+        self._steps += 1
+        self.rows.end()
+
+    def _push_share(self, ranks: Ranks, requests: list[Request], rates: list[float | None]) -> None:
+        """Each rank pushes its share of the keys. All are durable when any rank goes on."""
+        error: BaseException | None = None
+        try:
+            steps = steps_of(self.client)
+            shares = []
+            for table, keys, rows in requests:
+                mine = ranks.share(keys)
+                shares.append((table, keys[mine], rows[mine]))
+            steps.push(shares, rates)
+            steps.settle()
+        except Exception as raised:
+            error = raised
+        ranks.agree(self._steps, error)
+
+
+def _rate(group: dict[str, Any], optimizer: Any) -> float | None:
+    """The rate of a push; None: that of the table. @raises Error BAD_ARGUMENT."""
+    lr = float(group["lr"])
+    if lr == optimizer.lr:
+        return None
+    if isinstance(optimizer, FTRL):
+        text = f"table {group['name']!r} is of FTRL: its lr cannot change, from {optimizer.lr} to {lr}"
+        raise Error("BAD_ARGUMENT", text)
+    return lr
+
+
+def layers_of(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[Layer]:
+    """Layers of this package that are not fused, each once."""
+    given = [model_or_layers] if isinstance(model_or_layers, nn.Module) else list(model_or_layers)
+    found: dict[int, Layer] = {}
+    for model in given:
+        if not isinstance(model, nn.Module):
+            raise Error("BAD_ARGUMENT", f"a model or layers are expected, not {type(model).__name__}")
+        for module in model.modules():
+            if isinstance(module, Layer) and not module.fused:
+                found[id(module)] = module
+    return list(found.values())
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """As `torch.nn.utils.clip_grad_norm_`, over dense parameters and rows together. Returns the total norm.
+
+    `parameters`: `model.parameters()`; the rows of its layers that a RowOptimizer has are counted with them.
+
+    @raises Error BAD_ARGUMENT: a layer is fused, so its gradients are gone.
+    """
+    every: dict[int, Tensor] = {}
+    for parameter in [parameters] if isinstance(parameters, Tensor) else parameters:
+        if not isinstance(parameter, Anchor):
+            every[id(parameter)] = parameter
+            continue
+        layer = parameter.of()
+        if layer is None or not parameter.requires_grad:
+            continue
+        optimizer = optimizer_of(layer)
+        if optimizer is None:
+            text = f"{layer} has no RowOptimizer: its gradients cannot be clipped"
+            steps_of(layer.client).drop()
+            raise Error("BAD_ARGUMENT", text)
+        for table in layer.tables:
+            rows = optimizer.rows.of(table).parameter
+            every[id(rows)] = rows
+    return torch.nn.utils.clip_grad_norm_(
+        list(every.values()), max_norm, norm_type, error_if_nonfinite, foreach
+    )

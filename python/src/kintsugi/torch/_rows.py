@@ -1,0 +1,381 @@
+"""Rows of one step: the distinct keys of each table that were looked up, one value each, and their gradients.
+
+A table's rows are one parameter that grows with look-ups, so that whatever PyTorch does with parameters of an
+optimizer between `backward` and `step` reaches them. Autograd does not know this parameter: each look-up is a
+node of its own that adds its gradient by position, so a key that no gradient came for is told apart from one
+whose gradient is zero.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from threading import RLock, get_ident
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from .._arrays import Rows
+from .._client import Client
+from .._errors import Error
+from .._steps import Request, Step, steps_of
+from .._tables import Table
+
+Ints = npt.NDArray[np.int64]
+
+MISSING = -1
+"""The key that stands for none: its row is zero, no bag counts it, and nothing is pushed for it."""
+
+MAX_STEP_BYTES = 1 << 30
+"""Most bytes of rows of a table in a step. Beyond, rows without gradients are forgotten when no graph of
+autograd has them; otherwise a look-up fails with LIMIT."""
+
+_GRAD: Any = torch.Tensor.grad
+
+
+class RowParameter(nn.Parameter):
+    """The rows of a table in a step, keys x dim. The first look at its gradient brings it up to date."""
+
+    before_look: Callable[[], None] | None = None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient, of the same shape; None: no gradient has come."""
+        if self.before_look is not None:
+            self.before_look()
+        found: Tensor | None = _GRAD.__get__(self)
+        return found
+
+    @grad.setter
+    def grad(self, given: Tensor | None) -> None:
+        _GRAD.__set__(self, given)
+
+
+class TableRows:
+    """Rows of one table in a step. `keys`: int64, in the order in which look-ups named them."""
+
+    def __init__(self, owner: StepRows, table: Table) -> None:
+        self._owner = owner
+        self.table = table
+        self.parameter = RowParameter(torch.empty(0, table.dim))
+        self.parameter.before_look = self._look
+        self.lr: float | None = None
+        """Learning rate of the layers, for steps without an optimizer object."""
+        self.rated = False
+        self.generation = 0
+        """Raised whenever positions change their keys."""
+        self.stale = False
+        """True when rows have changed at the job: the next look-up begins a step."""
+        self._carried: tuple[Ints, Tensor] | None = None
+        """Gradients of the step before that nobody has dropped: PyTorch would go on adding to them."""
+        self._clear()
+
+    def _clear(self) -> None:
+        self.keys: Ints = np.empty(0, np.int64)
+        self.touched: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
+        """Whether a gradient has come for the key."""
+        self.known: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
+        """Whether the value of the key is here; otherwise only other ranks have looked it up."""
+        self._sorted: Ints = self.keys
+        self._at: Ints = self.keys
+        """Positions of the sorted keys."""
+        self._plain = False
+        """True when these are 0, 1, 2 and so on."""
+        self._buffer = torch.empty(0, self.table.dim)
+        self.generation += 1
+        self._set(0, None)
+
+    def _look(self) -> None:
+        if self._owner.before_look is not None:
+            self._owner.before_look()
+        elif not self.stale:
+            self.merge()
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The gradient as it is, also while look-ups wait for other ranks."""
+        found: Tensor | None = _GRAD.__get__(self.parameter)
+        return found
+
+    @gradient.setter
+    def gradient(self, given: Tensor | None) -> None:
+        _GRAD.__set__(self.parameter, given)
+
+    def _set(self, count: int, gradient: Tensor | None) -> None:
+        self.gradient = None
+        self.parameter.data = self._buffer[:count]
+        if gradient is not None:
+            more = count - len(gradient)
+            if more > 0:
+                gradient = torch.cat([gradient, gradient.new_zeros(more, self.table.dim)])
+            self.gradient = gradient
+
+    # ---- keys
+
+    def _find(self, unique: Ints) -> Ints:
+        """Positions of sorted keys; -1: not there."""
+        if len(self._sorted) == 0:
+            return np.full(len(unique), -1, np.int64)
+        if len(unique) == len(self._sorted) and np.array_equal(unique, self._sorted):
+            return self._at
+        place = np.searchsorted(self._sorted, unique)
+        place[place == len(self._sorted)] = 0
+        return np.where(self._sorted[place] == unique, self._at[place], -1)
+
+    def renew(self) -> None:
+        """Begins a step if the one before has ended."""
+        if not self.stale:
+            return
+        self.stale = False
+        gradient = self.gradient
+        if gradient is not None and self.touched.any():
+            self._carried = self.keys[self.touched], gradient[torch.from_numpy(self.touched)]
+        self._clear()
+
+    def unknown(self, unique: Ints) -> Ints:
+        """Keys that have no value in this step, of sorted ones."""
+        self.renew()
+        self._make_room(len(unique))
+        if len(self.keys) == 0:
+            return unique
+        at = self._find(unique)
+        missing = at < 0
+        if not self.known.all():
+            missing |= ~self.known[at]
+        return unique[missing]
+
+    def _append(self, keys: Ints, rows: Rows | None) -> None:
+        """Takes new keys with their values, len(keys) x dim; None: the values are not known."""
+        before = len(self.keys)
+        count = before + len(keys)
+        self._check(count)
+        if before == 0 and rows is not None:
+            # Most steps have one look-up of a table: its keys are sorted, and its rows stay where they are.
+            self._buffer = torch.from_numpy(rows)
+            self.keys = self._sorted = keys
+            self._at = np.arange(count)
+            self._plain = True
+            self.touched = np.zeros(count, np.bool_)
+            self.known = np.ones(count, np.bool_)
+            self._set(count, self.gradient)
+            return
+        self._plain = False
+        if count > len(self._buffer):
+            bigger = torch.empty(max(2 * len(self._buffer), count), self.table.dim)
+            bigger[:before] = self._buffer[:before]
+            self._buffer = bigger
+        self._buffer[before:count] = float("nan") if rows is None else torch.from_numpy(rows)
+        self.keys = np.concatenate([self.keys, keys])
+        self.touched = np.concatenate([self.touched, np.zeros(len(keys), np.bool_)])
+        self.known = np.concatenate([self.known, np.full(len(keys), rows is not None)])
+        self._at = np.argsort(self.keys, kind="stable")
+        self._sorted = self.keys[self._at]
+        self._set(count, self.gradient)
+
+    def _append_new(self, keys: Ints, at: Ints, rows: Rows | None) -> Ints:
+        """Takes those of some keys that are new (`at` < 0), as `_append`. Returns the positions of all."""
+        new = at < 0
+        at = at.copy()
+        at[new] = np.arange(len(self.keys), len(self.keys) + int(new.sum()))
+        self._append(keys[new], rows)
+        return at
+
+    def _check(self, count: int) -> None:
+        if 4 * count * self.table.dim <= MAX_STEP_BYTES:
+            return
+        text = f"{count} rows of {self.table.name!r} are too many in a step (maxStepBytes = {MAX_STEP_BYTES})"
+        raise Error("LIMIT", text + ": step() ends one, and look-ups under no_grad() in eval() are in none")
+
+    def take(self, unique: Ints, wanted: Ints, got: Rows, register: bool) -> tuple[Rows, Ints]:
+        """Values of sorted keys, and their positions, with what was pulled for `wanted` of them.
+
+        `register`: keys that are new become a part of the step; otherwise they have no positions.
+        """
+        self.renew()
+        if register and len(self.keys) == 0:
+            values = _of(wanted, got, unique)
+            self._append(unique, values)
+            return values, self._at
+        at = self._find(unique)
+        new = at < 0
+        if not new.any() and self.known.all():
+            return self._buffer.numpy()[at], at
+        if register:
+            at = self._append_new(unique, at, _of(wanted, got, unique[new]))
+            unknown = at[~self.known[at]]
+            if len(unknown) > 0:
+                self._buffer.numpy()[unknown] = _of(wanted, got, self.keys[unknown])
+                self.known[unknown] = True
+            return self._buffer.numpy()[at], at
+        found = ~new
+        found[found] = self.known[at[found]]
+        values = np.empty((len(unique), self.table.dim), np.float32)
+        values[found] = self._buffer.numpy()[at[found]]
+        values[~found] = _of(wanted, got, unique[~found])
+        return values, at
+
+    def _make_room(self, more: int) -> None:
+        """Forgets rows that nothing needs when they become too many."""
+        if 4 * (len(self.keys) + more) * self.table.dim <= MAX_STEP_BYTES or self._owner.alive:
+            return
+        if self.gradient is None:
+            self._clear()
+
+    def place(self, unique: Ints) -> Ints:
+        """Positions of sorted keys. What has no value yet is pulled. @raises Error."""
+        wanted = self.unknown(unique)
+        if len(wanted) > 0:
+            steps_of(self._owner.client).settle()
+        got = self.table.pull(wanted) if len(wanted) > 0 else np.empty((0, self.table.dim), np.float32)
+        return self.take(unique, wanted, got, register=True)[1]
+
+    # ---- gradients
+
+    def add(self, unique: Ints, at: Ints, generation: int, missing: int | None, gradient: Tensor) -> None:
+        """Adds the gradient of a look-up, len(unique) x dim, on the CPU."""
+        self.renew()
+        if generation != self.generation:
+            at = self.place(unique)
+        self.merge()
+        if missing is not None:
+            gradient[missing] = 0
+        self._add(at, gradient)
+        self.touched[at if len(at) < len(self.keys) else slice(None)] = True
+        if missing is not None:
+            self.touched[at[missing]] = False
+
+    def _add(self, at: Ints, gradient: Tensor) -> None:
+        sum_ = self.gradient
+        count = len(self.keys)
+        if (
+            sum_ is None
+            and len(at) == count
+            and ((self._plain and at is self._at) or (at == np.arange(count)).all())
+        ):
+            self.gradient = gradient
+            return
+        if sum_ is None:
+            sum_ = torch.zeros(count, self.table.dim)
+            self.gradient = sum_
+        sum_.index_add_(0, torch.from_numpy(at), gradient)
+
+    def put(self, keys: Ints, gradient: Tensor) -> None:
+        """Has the gradient be this one, of sorted keys that may not be known here."""
+        at = self._find(keys)
+        if (at < 0).any():
+            at = self._append_new(keys, at, None)
+        self.gradient = None
+        self.touched[:] = False
+        self._add(at, gradient)
+        self.touched[at] = True
+
+    def merge(self) -> None:
+        """Gradients that nobody has dropped go on, as those of PyTorch do."""
+        if self._carried is None:
+            return
+        if self._owner.synchronous:
+            text = "gradients of the step before are still there: call zero_grad() of the RowOptimizer"
+            raise Error("BAD_ARGUMENT", text)
+        (keys, gradient), self._carried = self._carried, None
+        order = np.argsort(keys)
+        at = self.place(keys[order])
+        self._add(at, gradient[torch.from_numpy(order)])
+        self.touched[at] = True
+
+    def zero(self, set_to_none: bool) -> None:
+        """Drops gradients, or has them be zero."""
+        if set_to_none:
+            self._carried = None
+            self.gradient = None
+            self.touched[:] = False
+            return
+        if self._carried is not None:
+            self._carried[1].zero_()
+        if self.gradient is not None:
+            self.gradient.zero_()
+
+    def gradients(self) -> tuple[Ints, Tensor]:
+        """Keys that have gradients, each once, and these gradients, len(keys) x dim."""
+        request = self.request()
+        if request is None:
+            return np.empty(0, np.int64), torch.empty(0, self.table.dim)
+        return request[1].view(np.int64), torch.from_numpy(request[2])
+
+    def request(self) -> Request | None:
+        """Keys that have gradients, each once, and these gradients; None: there are none."""
+        if not self.stale:
+            self.merge()
+        gradient = self.gradient
+        if gradient is None or not self.touched.any():
+            return None
+        rows = gradient.detach().numpy()
+        if self.touched.all():
+            return self.table, self.keys.view(np.uint64), rows
+        return self.table, self.keys[self.touched].view(np.uint64), rows[self.touched]
+
+
+def _of(keys: Ints, rows: Rows, asked: Ints) -> Rows:
+    """Rows of some of sorted keys."""
+    if len(asked) == len(keys):
+        return rows
+    at = np.searchsorted(keys, asked)
+    assert len(asked) == 0 or (at[-1] < len(keys) and np.array_equal(keys[at], asked))
+    return rows[at]
+
+
+class StepRows:
+    """Rows of all tables in the steps of one RowOptimizer, or of one `kintsugi.torch.step`."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.tables: dict[str, TableRows] = {}
+        self.lock = RLock()
+        self.synchronous = False
+        """True when ranks average their gradients."""
+        self.before_look: Callable[[], None] | None = None
+        """Called before anybody looks at a gradient: ranks average them."""
+        self.before_add: Callable[[], None] | None = None
+        """Called before a gradient is added; may refuse it."""
+        self.alive: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Look-ups whose graph is there."""
+        self.origin: Step | None = None
+        """The batch of a RangeDataset that the gradients come from."""
+        self.thread = get_ident()
+        _every.add(self)
+
+    def of(self, table: Table) -> TableRows:
+        """The rows of a table."""
+        rows = self.tables.get(table.name)
+        if rows is None:
+            rows = self.tables.setdefault(table.name, TableRows(self, table))
+        return rows
+
+    def zero(self, set_to_none: bool = True) -> None:
+        """Drops all gradients."""
+        with self.lock:
+            self.origin = None
+            for rows in self.tables.values():
+                rows.zero(set_to_none)
+
+    def end(self) -> None:
+        """Ends a step: rows change at the job, so look-ups pull them again."""
+        for other in list(_every):
+            if other is self or (other.client is self.client and other.thread == get_ident()):
+                for name in self.tables:
+                    if name in other.tables:
+                        other.tables[name].stale = True
+
+
+_every: weakref.WeakSet[StepRows] = weakref.WeakSet()
+
+
+def rows_changed(client: Client, names: Sequence[str]) -> None:
+    """Rows of these tables were set at the job: look-ups that follow pull them again."""
+    for each in list(_every):
+        if each.client is client:
+            for name in names:
+                if name in each.tables:
+                    each.tables[name].stale = True

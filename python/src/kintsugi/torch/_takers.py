@@ -1,0 +1,211 @@
+"""The gradients of a look-up go to a RowOptimizer, to the step of a thread or, fused, to the next push."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._client import Client
+from .._errors import Error
+from .._steps import Step, Steps, steps_of
+from .._tables import Table
+from ._layer import Layer, optimizer_of, rate_of
+from ._rows import Ints, StepRows
+from ._watch import current_pass, is_scaled
+
+
+def rows_for(layer: Layer) -> StepRows | None:
+    """The rows of the step that a look-up of this layer belongs to; None: it is on its own."""
+    optimizer = optimizer_of(layer)
+    if optimizer is not None:
+        return optimizer.rows
+    step = steps_of(layer.client).current
+    rows: StepRows | None = None if step is None else step.rows
+    return rows
+
+
+class Looked:
+    """The keys of one look-up, for its gradient."""
+
+    def __init__(self, layer: Layer, table: Table, unique: Ints, missing: int | None) -> None:
+        self.layer = layer
+        self.table = table
+        self.unique = unique
+        self.missing = missing
+        self.at: Ints = np.empty(0, np.int64)
+        self.generation = -1
+        self.step = steps_of(layer.client).current
+        self._pass = current_pass()
+
+    def expect(self, rows: StepRows | None) -> None:
+        """A gradient may come: the rows are not forgotten, and the batch names the keys in its push.
+
+        @raises Error BAD_ARGUMENT: ranks average it, and the push of a batch is of one rank.
+        """
+        if rows is None:
+            return
+        if rows.synchronous and self.step is not None:
+            text = (
+                "a RowOptimizer of a group has pushes of its own: neither a batch of a RangeDataset, nor a "
+            )
+            raise Error("BAD_ARGUMENT", text + "Pipeline, nor kintsugi.torch.step can have them")
+        rows.alive.add(self)
+        if self.step is not None and self.step.rows is None:
+            keys = self.unique if self.missing is None else np.delete(self.unique, self.missing)
+            self.step.expect(self.table, keys.view(np.uint64))
+
+    def deliver(self, gradient: Tensor) -> None:
+        """The gradient of the rows is there, unique keys x dim.
+
+        @raises Error BAD_ARGUMENT: nobody takes it, or it would be a wrong one.
+        """
+        layer = self.layer
+        gradient = gradient.detach()
+        if layer.grad_scale != 1.0:
+            gradient = gradient * layer.grad_scale
+        gradient = gradient.cpu().contiguous()
+        optimizer = optimizer_of(layer)
+        if optimizer is not None:
+            self._add(optimizer.rows, gradient)
+        elif self.step is not None and self.step.rows is not None:
+            self._check_scaler()
+            self._rate(self.step.rows)
+            self._add(self.step.rows, gradient)
+        elif layer.fused or (self.step is not None and self.step.fused):
+            self._leave(gradient)
+        else:
+            text = f"nobody takes the gradients of table {self.table.name!r}: make a kintsugi.torch."
+            text += "RowOptimizer(model) and call its step(), or make the layer with fused=True"
+            raise Error("BAD_ARGUMENT", text)
+
+    def _add(self, rows: StepRows, gradient: Tensor) -> None:
+        with rows.lock:
+            if rows.before_add is not None:
+                rows.before_add()
+            if rows.origin is not self.step and self.step is not None and self.step.rows is None:
+                if rows.origin is not None:
+                    text = "gradients of two batches of a data set in one step: each batch is pushed on its "
+                    text += "own; take micro-batches as parts of a batch, and call step() or zero_grad()"
+                    raise Error("BAD_ARGUMENT", text)
+                rows.origin = self.step
+            rows.of(self.table).add(self.unique, self.at, self.generation, self.missing, gradient)
+
+    def _rate(self, rows: StepRows) -> None:
+        of_table, rate = rows.of(self.table), rate_of(self.layer.lr)
+        if of_table.rated and of_table.lr != rate:
+            text = f"{self.table.name!r} has two learning rates in one step: {of_table.lr} and {rate}"
+            raise Error("BAD_ARGUMENT", text)
+        of_table.rated, of_table.lr = True, rate
+
+    # ---- fused
+
+    def _leave(self, gradient: Tensor) -> None:
+        """The gradient leaves now, with all others of this pass of `backward`, or with those of its batch."""
+        number = current_pass()
+        self._check_scaler()
+        self._check_accumulation(number)
+        keys, rows = self.unique.view(np.uint64), gradient.numpy()
+        rate = rate_of(self.layer.lr)
+        if self.step is not None:
+            self.step.add(self.table, keys, rows, rate)
+            return
+        steps = steps_of(self.layer.client)
+        step = steps.fused.get(number)
+        if step is None:
+            # Gradients that are left are those of a pass that has failed.
+            steps.fused = {number: Step()}
+            step = steps.fused[number]
+            torch.autograd.Variable._execution_engine.queue_callback(
+                functools.partial(_push_fused, steps, number)
+            )
+        step.add(self.table, keys, rows, rate)
+        step.anchors.append(self.layer.anchor)
+
+    def _check_scaler(self) -> None:
+        if is_scaled():
+            text = f"a GradScaler has scaled the gradients of table {self.table.name!r}, and they leave in "
+            text += "backward (fused): use a RowOptimizer, and scaler.step(rows)"
+            raise Error("BAD_ARGUMENT", text)
+
+    def _check_accumulation(self, number: int) -> None:
+        anchor = self.layer.anchor
+        if anchor.managed and anchor.left_in is not None and anchor.left_in != number:
+            text = (
+                f"gradients of table {self.table.name!r} left in the backward before (fused), and this one "
+            )
+            text += "adds to it without zero_grad(): to accumulate gradients use a RowOptimizer"
+            steps_of(self.layer.client).drop()
+            raise Error("BAD_ARGUMENT", text)
+        if self._pass not in (-1, number):
+            text = (
+                f"table {self.table.name!r}: fused layers cannot be in a checkpoint with use_reentrant=True"
+            )
+            raise Error("BAD_ARGUMENT", text)
+        anchor.left_in = number
+
+
+def _push_fused(steps: Steps, number: int) -> None:
+    step = steps.fused.pop(number, None)
+    if step is None:
+        return
+    # The loop may be one that fused layers cannot have. It is found out before anything is sent where an
+    # optimizer of PyTorch has the anchors: it looks at them when a step is made, and so does a clip.
+    steps.hold(step)
+    if not all(anchor.managed for anchor in step.anchors):
+        steps.release()
+
+
+def refuse_accumulation(layer: Layer) -> None:
+    """A look-up that is to learn begins. @raises Error BAD_ARGUMENT: the gradients before had no step."""
+    steps = steps_of(layer.client)
+    held = steps.held
+    if held is None or not layer.training or not any(each is layer.anchor for each in held.anchors):
+        return
+    steps.drop()
+    text = (
+        f"{layer} is looked up after a backward (fused) that had no step and no zero_grad(): to accumulate "
+    )
+    text += (
+        "gradients use a RowOptimizer, and no_grad() for what is not trained. Nothing of the step was sent"
+    )
+    raise Error("BAD_ARGUMENT", text)
+
+
+@contextmanager
+def step(client: Client) -> Iterator[None]:
+    """One step of a loop without an optimizer object: look-ups of this thread within it share their rows.
+
+    All gradients that come within it, of any number of passes of `backward`, are one push when it ends: one
+    gradient per key and table. Look-ups that follow wait for the push and see it. If it ends by an exception,
+    nothing is pushed. It is of this thread: other threads have their own.
+
+    >>> with kintsugi.torch.step(client):
+    ...     loss_fn(model(x), y).backward()
+
+    @raises Error BAD_ARGUMENT: one is in another, or in a batch of a RangeDataset, which is a step already.
+    """
+    steps = steps_of(client)
+    if steps.current is not None:
+        raise Error("BAD_ARGUMENT", "there is a step already: a batch of a data set is one, and none nests")
+    mine = Step()
+    rows = mine.rows = StepRows(client)
+    steps.current = mine
+    try:
+        yield
+        # One push has the gradients of dense parameters, too.
+        requests, rates = mine.requests(), mine.rates()
+        for name in sorted(rows.tables):
+            request = rows.tables[name].request()
+            if request is not None:
+                requests.append(request)
+                rates.append(rows.tables[name].lr)
+        mine.closed = True
+        steps.push(requests, rates)
+        rows.end()
+    finally:
+        steps.current = None

@@ -1,0 +1,124 @@
+"""Finds out where PyTorch is about to do something without the rows, so that it is said and not silent.
+
+An anchor is in `model.parameters()`, so helpers of PyTorch look at its gradient: a clip, `zero_grad`, a
+constructor of an optimizer. A `GradScaler` is watched by a hook on the loss that it scales.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from .._errors import Error
+from .._steps import release_all
+
+
+class Watched(Protocol):
+    """An anchor."""
+
+    managed: bool
+    left_in: int | None
+
+    def seen(self) -> None:
+        """Gradients were looked at or dropped."""
+
+    def clipped(self, parameters: Any) -> None:
+        """A helper of PyTorch is about to clip the gradients of these parameters."""
+
+
+SCALER: Any = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+"""The class of scalers; that of CUDA is of the same kind since PyTorch 2.3."""
+
+_CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"})
+_scaled: set[int] = set()
+"""Passes of `backward` of a loss that a GradScaler has scaled, by the number that autograd gives them."""
+
+
+def current_pass() -> int:
+    """The number of the pass of `backward` that runs in this thread; -1: none."""
+    number: int = torch._C._current_graph_task_id()
+    return number
+
+
+def look(anchor: Watched) -> None:
+    """Somebody reads the gradient of an anchor. @raises Error BAD_ARGUMENT: it clips what has left."""
+    frame = sys._getframe(2)
+    # A comprehension has a frame of its own before Python 3.12.
+    for _ in range(2):
+        name, module = frame.f_code.co_name, frame.f_globals.get("__name__")
+        if name == "zero_grad":
+            anchor.managed = True
+            anchor.left_in = None
+            break
+        if name in _CLIPS and module == "torch.nn.utils.clip_grad":
+            anchor.clipped(frame.f_locals.get("parameters"))
+            return
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    anchor.seen()
+
+
+def asked(anchor: Watched) -> None:
+    """Somebody asks whether an anchor is a leaf: an optimizer that takes it."""
+    if sys._getframe(2).f_code.co_name == "add_param_group":
+        anchor.managed = True
+
+
+def is_scaled() -> bool:
+    """Whether the pass of `backward` that runs is of a loss that a GradScaler has scaled."""
+    return current_pass() in _scaled
+
+
+@functools.cache
+def watch_loops() -> None:
+    """From now on scaled losses are known, and gradients that are held leave at a step of any optimizer."""
+    register_optimizer_step_pre_hook(lambda *_: release_all())
+    original = SCALER.scale
+
+    @functools.wraps(original)
+    def scale(self: Any, outputs: Any) -> Any:
+        scaled = original(self, outputs)
+        if self.is_enabled():
+            for each in [scaled] if isinstance(scaled, Tensor) else scaled:
+                if isinstance(each, Tensor) and each.requires_grad:
+                    register: Any = each.register_hook
+                    register(_note)
+        return scaled
+
+    SCALER.scale = scale
+
+
+def _note(gradient: Tensor) -> None:  # noqa: ARG001
+    number = current_pass()
+    if number in _scaled:
+        return
+    _scaled.add(number)
+    torch.autograd.Variable._execution_engine.queue_callback(functools.partial(_scaled.discard, number))
+
+
+def note_average(layer: object, trains: bool) -> None:
+    """A layer is copied. `trains`: its rows change here. An AveragedModel of PyTorch does not average them.
+
+    @raises Error BAD_ARGUMENT: it is of nothing but the layer. One of a whole model warns.
+    """
+    frame, level = sys._getframe(2), 3
+    while not (frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith("swa_utils.py")):
+        if frame.f_back is None:
+            return
+        frame, level = frame.f_back, level + 1
+    if frame.f_locals.get("model") is layer:
+        text = "rows have no average: a copy of a layer shows them as they are. AveragedModel "
+        raise Error("BAD_ARGUMENT", text + "of the whole model averages its dense parameters")
+    if trains:
+        warnings.warn(
+            "AveragedModel averages dense parameters, and no rows: its layers show them as they are. "
+            "AveragedModel of the dense part of the model says so",
+            stacklevel=level + 1,
+        )

@@ -1,0 +1,165 @@
+"""Batches of a `RangeDataset`: what a RowOptimizer steps is in the push of its batch, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+import kintsugi
+
+pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
+import torch
+from reference import KEYS, KINDS, Pair, loss_of
+from torch import Tensor, nn
+
+import kintsugi.torch as kt
+from kintsugi._dataset import Lease
+
+LINES = 60
+
+
+@pytest.fixture
+def client(cluster: kintsugi.LocalCluster) -> Iterator[kintsugi.Client]:
+    """A client works on one data set."""
+    with kintsugi.connect(cluster.address, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "train.tsv"
+    path.write_text("".join(f"{n % 2}\t{n % KEYS}\t{n * n % KEYS}\n" for n in range(LINES)))
+    return path
+
+
+def opened(client: kintsugi.Client, file: Path) -> kintsugi.RangeDataset:
+    def read(content: bytes, samples: int) -> tuple[Tensor, Tensor]:
+        rows = [line.split(b"\t") for line in content.splitlines()]
+        assert len(rows) == samples
+        return (
+            torch.tensor([[int(key) for key in row[1:]] for row in rows]),
+            torch.tensor([float(row[0]) for row in rows]),
+        )
+
+    return kintsugi.RangeDataset(client, [file], batch=10, run=f"r-{uuid4()}", reader=read, audit=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pipeline", [False, True])
+def test_a_batch_is_a_step(client: kintsugi.Client, file: Path, kind: str, pipeline: bool) -> None:
+    pair = Pair(client, kind)
+    rows = pair.rows()
+    data = opened(client, file)
+    number = 0
+
+    def theirs(keys: Tensor) -> None:
+        nonlocal number
+        pair.torch.optimizer.zero_grad()
+        loss_of(pair.torch(keys)).backward()
+        torch.nn.utils.clip_grad_norm_(pair.torch.parameters(), 1.0)
+        if number != 2:
+            pair.torch.optimizer.step()
+        number += 1
+
+    seen: list[Tensor] = []
+
+    def before_step() -> None:
+        kt.clip_grad_norm_(pair.layer.parameters(), 1.0)
+        if len(seen) == 2:
+            rows.zero_grad()
+        seen.append(torch.empty(0))
+
+    if pipeline:
+        pipe = kt.Pipeline(
+            pair.layer, [rows], lambda out, _: loss_of(out), deterministic=True, before_step=before_step
+        )
+        for _ in pipe(data):
+            pass
+        for first in range(0, LINES, 10):
+            theirs(torch.tensor([[n % KEYS, n * n % KEYS] for n in range(first, first + 10)]))
+    else:
+        for keys, _ in data:
+            rows.zero_grad()
+            loss_of(pair.layer(keys)).backward()
+            before_step()
+            rows.step()
+            theirs(keys)
+    pair.check()
+    assert data.report() == {"samples": LINES, "trained": LINES, "lost": 0, "duplicated": 0}
+
+
+def test_a_look_up_after_the_step_sees_it(client: kintsugi.Client, file: Path) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    data = opened(client, file)
+    for keys, _ in data:
+        for layer, optimizer in ((pair.layer, rows), (pair.torch, pair.torch.optimizer)):
+            optimizer.zero_grad()
+            loss_of(layer(keys)).backward()
+            optimizer.step()
+        with torch.no_grad():
+            torch.testing.assert_close(pair.layer(keys), pair.torch(keys), rtol=1e-5, atol=1e-6)
+    pair.check()
+    assert data.report()["duplicated"] == 0
+
+
+def test_a_batch_names_its_keys_whether_they_have_a_step_or_not(
+    cluster: kintsugi.LocalCluster, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named: list[set[int]] = []
+    push = Lease.push
+
+    def noted(self: Lease, requests: Any, samples: int, **rest: Any) -> Any:
+        keys = [keys for table, keys, _ in requests if not table.name.endswith("-audit")]
+        named.append(set(np.concatenate(keys).tolist()))
+        return push(self, requests, samples, **rest)
+
+    monkeypatch.setattr(Lease, "push", noted)
+    results = []
+    for steps in (True, False):
+        client = kintsugi.connect(cluster.address, timeout=60)
+        pair = Pair(client)
+        model = nn.ModuleList([pair.layer, nn.Linear(4, 1)])
+        rows = pair.rows()
+        dense = kt.SharedOptimizer(client, f"t-{uuid4()}", model, kintsugi.SGD(lr=0.1))
+        named.clear()
+        for keys, _ in opened(client, file):
+            dense._before_forward()
+            rows.zero_grad()
+            dense.zero_grad()
+            model[1](pair.layer(keys)).sum().backward()
+            if steps:
+                rows.step()
+                dense.step()
+        results.append(list(named))
+        if not steps:
+            pair.check()
+        client.close()
+    assert results[0] == results[1]
+
+
+def test_what_a_batch_cannot_be_is_an_error(client: kintsugi.Client, file: Path) -> None:
+    layer = Pair(client).layer
+    rows = kt.RowOptimizer(layer)
+    batches = iter(opened(client, file))
+    loss_of(layer(next(batches)[0])).backward()
+    rows.step()
+    with pytest.raises(kintsugi.Error, match="a second step in one push"):
+        rows.step()
+    # Gradients that nobody has dropped would be in the push of another batch.
+    loss = loss_of(layer(next(batches)[0]))
+    with pytest.raises(kintsugi.Error, match="two batches of a data set in one step"):
+        loss.backward()
+
+
+def test_pipelines_say_what_does_not_fit(client: kintsugi.Client) -> None:
+    pair = Pair(client)
+    with pytest.raises(kintsugi.Error, match="before_step needs a RowOptimizer"):
+        kt.Pipeline(pair.layer, None, loss_of, before_step=lambda: None)
+    with pytest.raises(kintsugi.Error, match="lr is for layers without"):
+        kt.Pipeline(pair.layer, pair.rows(), loss_of, lr=0.1)

@@ -1,0 +1,113 @@
+"""DistributedDataParallel: ranks do what one process with the whole batch does, with keys that overlap."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import kintsugi
+
+pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
+import torch
+from ddp_rank import STEPS, loss_of
+from reference import DIM, KINDS, Net, Rows
+
+
+@pytest.mark.parametrize(
+    ("world", "kind"),
+    [
+        (2, "adam"),
+        *(
+            pytest.param(world, kind, marks=pytest.mark.long)
+            for world in (2, 4)
+            for kind in ("sgd", "adagrad", "adam")
+            if (world, kind) != (2, "adam")
+        ),
+    ],
+)
+def test_ranks_are_one_process(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client, tmp_path: Path, world: int, kind: str
+) -> None:
+    table = client.create_table(f"t-{uuid4()}", DIM, optimizer=KINDS[kind].ours)
+    reference = Rows(table, KINDS[kind])
+    net = Net(reference)
+    program = [
+        sys.executable,
+        str(Path(__file__).with_name("ddp_rank.py")),
+        cluster.address,
+        table.name,
+        kind,
+    ]
+    running = [
+        subprocess.Popen(
+            [*program, str(tmp_path / "store"), str(rank), str(world)], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(world)
+    ]
+    said = [process.communicate()[0] for process in running]
+    assert [process.returncode for process in running] == [0] * world
+    results = [json.loads(each.splitlines()[-1]) for each in said]
+    assert results[1:] == results[:-1]
+
+    optimizers: list[Any] = [reference.optimizer, torch.optim.SGD(net.top.parameters(), lr=0.1)]
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step in range(STEPS):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        for micro in range(2):
+            losses = [loss_of(net, step, micro, rank) for rank in range(world)]
+            scaler.scale(torch.stack(losses).sum() / world).backward()
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+    assert results[0]["scale"] == scaler.get_scale() == 512.0
+    assert results[0]["norm"] == pytest.approx(float(norm), rel=1e-5)
+    torch.testing.assert_close(torch.tensor(results[0]["top"]), net.top.weight.detach(), rtol=0, atol=1e-6)
+    reference.check(client)
+
+
+def test_a_rank_that_does_something_else_is_an_error_and_nothing_is_sent(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client, tmp_path: Path
+) -> None:
+    table = client.create_table(f"t-{uuid4()}", DIM, optimizer=KINDS["sgd"].ours)
+    before = table.pull(range(4))
+    program = [sys.executable, str(Path(__file__).with_name("ddp_alone.py")), cluster.address, table.name]
+    running = [
+        subprocess.Popen(
+            [*program, str(tmp_path / "store"), str(rank), "2"], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said: list[dict[str, list[list[str]]]] = [
+        dict(json.loads(line) for line in process.communicate()[0].splitlines()) for process in running
+    ]
+    codes = {name: [[code for code, _ in rank.get(name, [])] for rank in said] for name in said[1]}
+    texts = {name: " ".join(text for rank in said for _, text in rank.get(name, [])) for name in said[1]}
+    assert codes == {
+        "look": [["TIMEOUT"] * 2, []],
+        "look beside step": [["BAD_ARGUMENT"]] * 2,
+        "early look": [["BAD_ARGUMENT"], ["TIMEOUT", "BAD_ARGUMENT"]],
+        "step beside look": [["BAD_ARGUMENT"]] * 2,
+        "batch": [["BAD_ARGUMENT"]] * 2,
+        "tables": [["BAD_ARGUMENT"]] * 2,
+        "end": [[], ["UNREACHABLE"] * 2],
+    }
+    for name, text in (
+        ("look", "rank 0 waited 2 s for the others at a look at gradients of step 0"),
+        ("look beside step", "rank 0 is at a step() of step 0, rank 1 at a look at gradients of step 0"),
+        ("early look", "rank 1 waited 2 s for the others at a step() after a look of step 0"),
+        ("batch", "kintsugi.torch.step can have them"),
+        ("tables", "ranks have layers of different tables"),
+        ("end", "a rank has ended"),
+    ):
+        assert text in texts[name]
+    assert (table.pull(range(4)) == before).all()

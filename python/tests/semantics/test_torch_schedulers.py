@@ -1,0 +1,73 @@
+"""Schedulers of PyTorch on the `param_groups` of a RowOptimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import kintsugi
+
+pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
+import torch
+from reference import KINDS, Pair, keys_of, loss_of
+
+import kintsugi.torch as kt
+
+lr_scheduler = torch.optim.lr_scheduler
+SCHEDULERS: dict[str, Any] = {
+    "lambda": lambda opt: lr_scheduler.LambdaLR(opt, lambda n: n / 3),
+    "step": lambda opt: lr_scheduler.StepLR(opt, 2),
+    "cosine": lambda opt: lr_scheduler.CosineAnnealingLR(opt, 5),
+    "sequence": lambda opt: lr_scheduler.SequentialLR(
+        opt, [lr_scheduler.LinearLR(opt), lr_scheduler.ExponentialLR(opt, 0.5)], [2]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_rows_follow(client: kintsugi.Client, kind: str, scheduler: str) -> None:
+    pair = Pair(client, kind)
+    rows = pair.rows()
+    layers: list[Any] = [pair.layer, pair.torch]
+    optimizers: list[Any] = [rows, pair.torch.optimizer]
+    schedules = [SCHEDULERS[scheduler](each) for each in optimizers]
+    for step in range(5):
+        for layer, optimizer, schedule in zip(layers, optimizers, schedules, strict=True):
+            optimizer.zero_grad()
+            loss_of(layer(keys_of(step, 1)), step).backward()
+            optimizer.step()
+            schedule.step()
+    pair.check()
+
+
+def test_a_plateau_and_the_state(client: kintsugi.Client) -> None:
+    pair = Pair(client, "adagrad")
+    rows = pair.rows()
+    plateau = lr_scheduler.ReduceLROnPlateau(rows, factor=0.5, patience=0)
+    for _ in range(3):
+        plateau.step(1.0)
+    assert rows.param_groups[0]["lr"] == 0.025
+    saved = rows.state_dict()
+    other = pair.rows()
+    other.load_state_dict(saved)
+    assert other.param_groups[0]["lr"] == 0.025
+    assert isinstance(other, torch.optim.Optimizer)
+
+
+def test_the_lr_of_ftrl_cannot_change(client: kintsugi.Client) -> None:
+    layer = kt.KintsugiEmbedding(
+        client, f"t-{uuid4()}", 2, optimizer=kintsugi.FTRL(), initializer=kintsugi.Zeros()
+    )
+    rows = kt.RowOptimizer(layer)
+    layer(keys_of(1)).sum().backward()
+    rows.step()
+    rows.param_groups[0]["lr"] *= 0.5
+    layer(keys_of(1)).sum().backward()
+    before = layer.table.pull([1])
+    with pytest.raises(kintsugi.Error, match=r"BAD_ARGUMENT.*FTRL"):
+        rows.step()
+    client.flush()
+    assert (layer.table.pull([1]) == before).all()

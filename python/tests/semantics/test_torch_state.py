@@ -1,0 +1,56 @@
+"""`torch.distributed.checkpoint` steps optimizers without state, with gradients of zero: these have some."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import kintsugi
+
+pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
+import torch
+from reference import Net, Pair, keys_of
+from torch.distributed.checkpoint import state_dict as of_dcp
+
+import kintsugi.torch as kt
+
+
+def test_a_shared_optimizer_is_not_stepped(client: kintsugi.Client) -> None:
+    net = Net(Pair(client).layer)
+    opt: Any = kt.SharedOptimizer(client, f"t-{uuid4()}", net, kintsugi.Adam(lr=0.1))
+    before = opt.table.pull(opt._all_keys, state=True)
+    opt.param_groups[0]["lr"] = 0.5
+    saved = of_dcp.get_optimizer_state_dict(net, opt)
+    opt.param_groups[0]["lr"] = 0.1
+    of_dcp.set_optimizer_state_dict(net, opt, saved)
+    assert opt.param_groups[0]["lr"] == 0.5
+    client.flush()
+    assert (opt.table.pull(opt._all_keys, state=True) == before).all()
+
+
+def test_the_state_of_a_row_optimizer(client: kintsugi.Client) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    assert rows.state
+    of_dcp._init_optim_state(rows)
+    for _ in range(2):
+        pair.layer(keys_of(1)).sum().backward()
+        rows.step()
+        rows.zero_grad()
+    of_dcp._init_optim_state(rows)
+    client.flush()
+    assert pair.layer.table.pull([1], state=True)[0, -1] == 2
+    saved = rows.state_dict()
+    assert [float(each["step"]) for each in saved["state"].values()] == [2]
+    other = pair.rows()
+    other.load_state_dict(saved)
+    assert [float(each["step"]) for each in other.state.values()] == [2]
+
+
+def test_dense_optimizers_save_and_load_beside_layers(client: kintsugi.Client) -> None:
+    net = Net(Pair(client).layer)
+    dense = torch.optim.Adam(net.parameters())
+    of_dcp.set_optimizer_state_dict(net, dense, of_dcp.get_optimizer_state_dict(net, dense))
+    assert net.rows.anchor.numel() == 0

@@ -1,0 +1,63 @@
+/** Tables as `kintsugi status` shows them: all of a few, and of many those that are the largest. */
+import { sizesOf, type TableSize } from '../fleet/dashboard/tables.js';
+import { bytesText, countText, table } from '../fleet/local/text.js';
+import type { JobSnapshot } from '../library/client/observe.js';
+import type { JobStatus } from '../protocol/messages.js';
+import { type ConnectFlags, withClient } from './connected.js';
+import { integer } from './flags.js';
+import { hint } from './hints.js';
+
+/** Tables that are shown where nothing else is asked for. */
+export const TABLES_SHOWN = 20;
+
+/** `N` or `all`. @throws BAD_ARGUMENT */
+export const tablesAsked = (text: string): number =>
+  text === 'all' ? Number.POSITIVE_INFINITY : integer('--tables', 1)(text);
+
+/** Sizes of tables, the largest first, and the nodes that did not tell theirs. */
+export interface SizedTables {
+  sizes: readonly TableSize[];
+  missing: readonly string[];
+}
+
+/** Asks all PS how large the tables are; undefined: they cannot be asked. */
+export async function sizedTables(flags: ConnectFlags): Promise<SizedTables | undefined> {
+  const look = await withClient(flags, (client) => client.observe(), { waitForJob: false }).catch(
+    (): JobSnapshot | undefined => undefined,
+  );
+  return look && { sizes: sizesOf(look), missing: look.missing };
+}
+
+/** Lines for people. `sized`: undefined where all tables are shown, or where the sizes are not known. */
+export function tableLines(
+  { tables }: JobStatus,
+  most: number,
+  sized: SizedTables | undefined,
+  flags: ConnectFlags,
+): string[] {
+  if (tables.length === 0) return [];
+  const heads = ['table', 'pool', 'dim', 'optimizer'];
+  if (tables.length <= most || !sized) {
+    const rows = tables.slice(0, most).map((each) => [each.name, each.pool, `${each.dim}`, each.optimizer]);
+    return [...table(heads, rows, 4), ...others(tables.length, rows.length, 'the first ones', flags)];
+  }
+  const rows = sized.sizes
+    .slice(0, most)
+    .map(({ name, pool, dim, optimizer, rows: count, bytes }) => [
+      ...[name, pool, `${dim}`, optimizer, `${count}`, bytesText(bytes)],
+    ]);
+  const { missing } = sized;
+  const without = missing.length > 0 ? [`without the rows of ${missing.join(', ')}: no answer`] : [];
+  const kind = 'the largest ones';
+  return [
+    ...table([...heads, 'rows', 'memory'], rows, 4),
+    ...others(sized.sizes.length, rows.length, kind, flags),
+    ...without,
+  ];
+}
+
+function others(all: number, shown: number, kind: string, flags: ConnectFlags): string[] {
+  if (all <= shown) return [];
+  const command = hint(['status', '--tables', 'all'], flags);
+  return [`${countText(all - shown)} tables are not shown, these are ${kind}: ${command}`];
+}

@@ -1,0 +1,106 @@
+/**
+ * One error class for the whole project. Callers branch on `code`, never on the message; messages are one
+ * line and say what to do where there is something to do.
+ */
+
+/** Every code that can reach a user, with what it means. Codes are stable; new ones may be added. */
+export const ERROR_CODES = {
+  ADDON_NOT_LOADED: 'the native addon could not be loaded',
+  BAD_ARGUMENT: 'an argument or option has a wrong type, form or range',
+  BAD_DATA: 'a data file is missing or malformed',
+  BAD_CHECKPOINT: 'a file of a checkpoint is missing, truncated or altered, or of a version that is not read',
+  CHECKPOINT_MISSING: 'there is no such checkpoint',
+  CHECKPOINT_TAKEN: 'another writer has written the checkpoint of this number',
+  PLACE_FAILED: 'the place of checkpoints cannot be reached, read or written',
+  BAD_FRAME: 'a message is truncated, oversized or of an unknown kind',
+  UNKNOWN_TABLE: 'no table of that name exists',
+  TABLE_EXISTS: 'a table of that name exists with another specification',
+  DIM_MISMATCH: 'an array does not fit the dimension of the table',
+  KEY_TYPE: 'keys must be a BigUint64Array',
+  KEY_RESERVED: 'the key 2^64-1 is reserved',
+  LENGTH_MISMATCH: 'two arrays that belong together differ in length',
+  MEMORY_LIMIT: 'the node has reached its memory limit; nothing was changed',
+  LIMIT: 'a named limit was reached',
+  PORT_IN_USE: 'the port is in use',
+  UNREACHABLE: 'the other side does not answer',
+  NOT_ENOUGH_NODES: 'more nodes are needed than have joined',
+  UNAUTHORIZED: 'the token is missing or wrong',
+  FORBIDDEN: 'the sender has no right to send this',
+  TOKEN_REQUIRED: 'listening beyond loopback needs a shared token',
+  STALE_NODE: 'a newer process has taken this node name',
+  SESSION_EXPIRED: 'the client session is not known any more',
+  UNRECOVERABLE: 'more members of a group are lost than its code can restore',
+  STALE_REPLICA: 'the replica is further behind than is allowed, or does not have the rows',
+  NOT_READY: 'something has to end first; ask again later',
+  ABORTED: 'the caller aborted the operation',
+  CLOSED: 'the client or node is closed',
+  TIMEOUT: 'the operation did not finish in time',
+  DEPENDENCY_MISSING: 'an optional package that this needs is not installed',
+  MODEL: 'a model file is missing or does not follow the trainer interface',
+  STORE_FAILED:
+    'the store of a scheduler fails, refuses it, or has lost the job; it resumes from what is there',
+  DEPOSED: 'this scheduler does not lead the job any more; another one may',
+  INTERNAL: 'a broken invariant; please report it',
+} as const;
+
+/** A stable code; {@link ERROR_CODES} says what each means. */
+export type ErrorCode = keyof typeof ERROR_CODES;
+
+/** Every error of this library that callers may want to tell apart. */
+export class KintsugiError extends Error {
+  override readonly name = 'KintsugiError';
+  /** Callers branch on the code: messages may change. */
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** Throws INTERNAL at once, with the values, when an invariant is broken. */
+export function invariant(condition: unknown, message: string, values?: unknown): asserts condition {
+  if (condition) return;
+  const detail = values === undefined ? '' : ` ${JSON.stringify(values)}`;
+  throw new KintsugiError('INTERNAL', `invariant broken: ${message}${detail}`);
+}
+
+const REFUSALS: ReadonlySet<ErrorCode> = new Set(['BAD_FRAME', 'FORBIDDEN', 'MEMORY_LIMIT']);
+
+/**
+ * Something is wrong with a message or its sender, or there is no memory for it, and nothing was changed.
+ * Anything else that the core throws means that an invariant is broken.
+ */
+export function isRefusal(error: unknown): error is KintsugiError {
+  return error instanceof KintsugiError && REFUSALS.has(error.code);
+}
+
+/** The message of anything thrown, on one line. */
+export function describe(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return text.replace(/\s*\n\s*/g, ' ');
+}
+
+/** A value of a user in a message: one line, at most `most` characters and "...". Takes every value. */
+export function valueText(value: unknown, most = 40): string {
+  const text = wholeText(value, most);
+  return text.length > most ? `${text.slice(0, most)}...` : text;
+}
+
+function wholeText(value: unknown, most: number): string {
+  if (typeof value === 'bigint' || typeof value === 'number') return String(value);
+  if (typeof value === 'string') return JSON.stringify(value.slice(0, most + 1));
+  if (value === null || value === undefined) return String(value);
+  if (value instanceof Uint8Array) return `the bytes ${Buffer.from(value.subarray(0, most)).toString('hex')}`;
+  try {
+    const exact = (_: string, each: unknown) => (typeof each === 'bigint' ? `${each}` : each);
+    return JSON.stringify(value, exact) ?? typeof value;
+  } catch {
+    return typeof value;
+  }
+}
+
+/** The error of a request whose signal has fired. */
+export function aborted(): KintsugiError {
+  return new KintsugiError('ABORTED', 'the operation was aborted');
+}

@@ -1,0 +1,107 @@
+/**
+ * Packages that a feature needs and that do not come with this one: they are large, or few need them. They
+ * are loaded when they are used. This table has the purpose of each, and the command that installs it.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { describe, KintsugiError } from './errors.js';
+
+export interface OptionalPackage {
+  /** The feature that does not work without the package. */
+  feature: string;
+  /** A way to do without the package, as the end of a sentence. */
+  instead: string;
+  /** Argument of `npm install`. */
+  install: string;
+}
+
+export const OPTIONAL_PACKAGES = {
+  'onnxruntime-node': {
+    feature: 'DLRM',
+    instead: 'or pass --model',
+    // The script of the package downloads libraries for GPUs; the one for processors is in the package.
+    install: 'onnxruntime-node --ignore-scripts',
+  },
+  '@aws-sdk/client-s3': {
+    feature: 's3://',
+    instead: 'or name a directory',
+    install: '@aws-sdk/client-s3',
+  },
+  '@kubernetes/client-node': {
+    feature: 'a kubeconfig',
+    instead: 'or run it in a Pod',
+    install: '@kubernetes/client-node',
+  },
+  hyparquet: {
+    feature: 'parquet',
+    instead: 'or convert the file to another format',
+    install: 'hyparquet',
+  },
+  fzstd: {
+    feature: 'zstd before Node 22.15',
+    instead: 'or use a newer Node',
+    install: 'fzstd',
+  },
+  lmdb: {
+    feature: 'a job of version 0.1.0',
+    instead: 'or begin with an empty directory',
+    install: 'lmdb',
+  },
+  'uWebSockets.js': {
+    feature: 'the server "uws"',
+    instead: 'or use the server "ws"',
+    // The registry has a community build only, which ends with Node 20.
+    install:
+      Number.parseInt(process.versions.node, 10) <= 20
+        ? 'uWebSockets.js@npm:@rjweb/uws@1.5.0'
+        : 'uWebSockets.js@uNetworking/uWebSockets.js#v20.52.0',
+  },
+} as const satisfies Record<string, OptionalPackage>;
+
+export type OptionalName = keyof typeof OPTIONAL_PACKAGES;
+
+export const installCommand = (name: OptionalName): string =>
+  `npm install ${OPTIONAL_PACKAGES[name].install}`;
+
+/** `name`: the package, one of its modules, or in tests another package. */
+function missing(known: OptionalName, name: string, cause: unknown): KintsugiError {
+  const { feature, instead, install } = OPTIONAL_PACKAGES[known];
+  const reason = describe(cause).slice(0, 160);
+  const wanted = name.startsWith(`${known}/`) ? known : name;
+  const command = `npm install ${install.replace(known, wanted)}`;
+  const text = `${feature} needs the package ${wanted} (${reason}); run "${command}", ${instead}`;
+  return new KintsugiError('DEPENDENCY_MISSING', text, { cause });
+}
+
+/**
+ * The package's module, or another one of it by `name`, which tests give another package.
+ * @throws DEPENDENCY_MISSING with the command when it is not installed or cannot be loaded here
+ */
+export async function importOptional<T>(known: OptionalName, name: string = known): Promise<T> {
+  try {
+    return (await import(name)) as T;
+  } catch (error) {
+    throw missing(known, name, error);
+  }
+}
+
+/**
+ * Call this before processes are started that load the package. @throws DEPENDENCY_MISSING when it is not
+ * installed
+ */
+export function demandOptional(known: OptionalName): void {
+  if (!findPackage(known)) throw missing(known, known, 'it is not installed');
+}
+
+/** Where a package lies that this one finds, and its version; undefined: it is not installed. */
+export function findPackage(name: string): { version: string; path: string } | undefined {
+  // A package may keep its package.json to itself, so that it cannot be asked for by name.
+  for (const folder of createRequire(import.meta.url).resolve.paths(name) ?? []) {
+    const path = join(folder, name);
+    const manifest = join(path, 'package.json');
+    if (!existsSync(manifest)) continue;
+    return { version: (JSON.parse(readFileSync(manifest, 'utf8')) as { version: string }).version, path };
+  }
+  return undefined;
+}

@@ -1,0 +1,107 @@
+/**
+ * The ground that all parts of a node stand on: identity, time, the newest map, the accounts of memory and
+ * traffic, and the answers that are collected over a step. It is made first and knows no other part.
+ */
+import { type ClusterMap, EMPTY_MAP, type PeerId } from '../../protocol/map.js';
+import type { Refusal } from '../../protocol/messages.js';
+import type { Deferred, OwnerHost, PullOwner } from '../shard/host.js';
+import { DeltaBytes } from '../shared/delta-bytes.js';
+import { Meter } from '../shared/meter.js';
+import { Outbox } from '../shared/outbox.js';
+import { Pace } from '../shared/pace.js';
+import type { Policy } from '../shared/policy.js';
+import { RateLimit } from '../shared/rate.js';
+import { WaitingBytes } from '../shared/waiting-bytes.js';
+import { AnswerQueue } from './answer-queue.js';
+import type { NodeHooks } from './hooks.js';
+import { type PushReply, Replies } from './replies.js';
+
+export class NodeHost implements OwnerHost {
+  readonly out = new Outbox();
+  readonly pace = new Pace();
+  readonly meter = new Meter();
+  readonly moveRate: RateLimit;
+  readonly waiting: WaitingBytes;
+  readonly answers: AnswerQueue;
+  readonly deltaBytes: DeltaBytes;
+  readonly replies: Replies;
+  /** The newest map that came. It is replaced, never changed, and its epoch only grows. */
+  map: ClusterMap = EMPTY_MAP;
+  /** Milliseconds of the newest tick; 0 before the first one. */
+  now = 0;
+  /** Owners with an open batch: exactly these are flushed at the end of the turn. */
+  private readonly dirty = new Set<Deferred>();
+  /** Owners whose waiting requests are served at the end of this step; empty between steps. */
+  private readonly serving = new Set<Deferred>();
+
+  constructor(
+    readonly id: PeerId,
+    readonly inc: number,
+    readonly policy: Policy,
+    private readonly hooks: Pick<NodeHooks, 'discard'>,
+  ) {
+    this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
+    this.waiting = new WaitingBytes(policy.maxParkedBytes);
+    this.answers = new AnswerQueue({ policy, waiting: this.waiting, out: this.out, now: () => this.now });
+    this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
+    this.replies = new Replies(this.out, this.meter, policy.maxRowsBytes, (bytes) => hooks.discard(bytes));
+  }
+
+  // ---- for owners
+
+  acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void {
+    this.replies.acknowledge(client, g, m, cseq, refused);
+  }
+
+  answer(client: PeerId, id: number, item: number, rows: Uint8Array): void {
+    this.replies.answer(client, id, item, rows);
+  }
+
+  tell(client: PeerId, message: PushReply): void {
+    this.replies.tell(client, message);
+  }
+
+  discard(bytes: Uint8Array): void {
+    this.hooks.discard(bytes);
+  }
+
+  markDirty(owner: Deferred): void {
+    this.dirty.add(owner);
+  }
+
+  serveLater(owner: Deferred): void {
+    this.serving.add(owner);
+  }
+
+  // ---- for the node
+
+  get isDirty(): boolean {
+    return this.dirty.size > 0;
+  }
+
+  flush(): void {
+    for (const owner of this.dirty) owner.flush();
+    this.flushed();
+  }
+
+  /** All owners have been flushed. */
+  flushed(): void {
+    this.dirty.clear();
+  }
+
+  /** Serving one owner may make room for others, or for the same one again. */
+  serveWaiting(): void {
+    for (const owner of this.serving) {
+      this.serving.delete(owner);
+      owner.serveWaiting();
+    }
+    this.answers.serve();
+  }
+
+  /** The ownership is over: its open batch is not flushed, and requests that wait for it are not served. */
+  forget(owner: Deferred & { readonly pulls: PullOwner }): void {
+    this.dirty.delete(owner);
+    this.serving.delete(owner);
+    this.answers.forget(owner.pulls);
+  }
+}

@@ -1,0 +1,38 @@
+/**
+ * Compressions of whole files. The last ending of a name says which one; the ending before it says the format
+ * (formats.ts).
+ */
+import type { Duplex } from 'node:stream';
+import { createGunzip, createGzip } from 'node:zlib';
+import { createUnzstd } from './zstd.js';
+
+interface Packing {
+  /** A stream that decompresses. `chunkBytes`: size of the chunks that it gives. */
+  unpack(chunkBytes: number): Duplex | Promise<Duplex>;
+  /** A stream that compresses, for files that this program writes. */
+  pack?(): Duplex;
+}
+
+const PACKINGS: Readonly<Record<string, Packing>> = {
+  '.gz': {
+    unpack: (chunkSize) => createGunzip({ chunkSize }),
+    pack: () => createGzip({ level: 4 }),
+  },
+  '.zst': { unpack: createUnzstd },
+};
+
+/** All endings, as help and messages list them. */
+export const PACKED_ENDINGS = Object.keys(PACKINGS).join(', ');
+
+/** The compression that a name says; `name` is the rest of it. A plain file has no `ending`. */
+export function packing(file: string): { name: string; ending?: string; packing?: Packing } {
+  const found = Object.entries(PACKINGS).find(([ending]) => file.endsWith(ending));
+  if (!found) return { name: file };
+  const [ending, packing] = found;
+  return { name: file.slice(0, -ending.length), ending, packing };
+}
+
+/** True for a compressed file: it can only be read from its start. */
+export function isPacked(file: string): boolean {
+  return packing(file).ending !== undefined;
+}

@@ -1,0 +1,99 @@
+/** The functions of the addon for readers of data files: lines of text become rows of a batch. */
+
+/**
+ * Arguments and results of a parser call, as numbers: rows of the batch (in and out), its capacity (in), the
+ * start of the line where the call stopped, lines that it took, why it stopped (`LineStop`), late numbers,
+ * and of ROOM the sparse column. Keys of each sparse column (in and out) follow.
+ */
+export type LineState = Uint32Array;
+
+export const LINE_STATE = {
+  rows: 0,
+  capacity: 1,
+  at: 2,
+  lines: 3,
+  why: 4,
+  late: 5,
+  column: 6,
+  counts: 7,
+} as const;
+
+export const LineStop = {
+  /** No further whole line begins before the limit. */
+  END: 0,
+  /** The batch is full. */
+  FULL: 1,
+  /** This line is not taken: it is wrong, or unusual. */
+  HARD: 2,
+  /** A list of keys is full, or that of late numbers (`NO_COLUMN`). */
+  ROOM: 3,
+} as const;
+
+export const NO_COLUMN = 0xffff_ffff;
+
+/**
+ * log1p of 0, 1, 2, ... and room for the numbers x whose log1p is left to the caller, with their places among
+ * the dense values of the batch.
+ */
+export type Logarithms = [table: Float32Array, places: Uint32Array, numbers: Float64Array];
+
+export interface LinePlan {
+  /** Code of an ASCII character */
+  delimiter: number;
+  /** Columns of every line; places are below. */
+  fields: number;
+  labels: readonly { place: number; atLeast?: number | undefined }[];
+  /** kind: 0 none, 1 log1p, 2 normalise, 3 bucketise */
+  dense: readonly { place: number; kind: number; mean?: number; std?: number; boundaries?: Float64Array }[];
+  sparse: readonly {
+    place: number;
+    weights?: number | undefined;
+    /** 0 integer, 1 hash, 2 string, 3 hash64 */
+    key: number;
+    shared: boolean;
+    /** A text that is no UTF-8 is not taken. */
+    utf8: boolean;
+    multi: boolean;
+    seed: number;
+    limit: number;
+    separator: string;
+  }[];
+  weight?: number | undefined;
+  time?: number | undefined;
+}
+
+/** A `LinePlan`, ready for use. */
+export type NativeLineParser = { readonly brand: unique symbol };
+
+export interface NativeData {
+  /**
+   * Takes lines in the Criteo layout of `bytes[from..)` that begin before `until`, until one that it does
+   * not take. @throws BAD_ARGUMENT for arrays that are too short
+   */
+  parseCriteo(
+    bytes: Uint8Array,
+    from: number,
+    until: number,
+    state: LineState,
+    labels: Float32Array,
+    dense: Float32Array,
+    keys: BigUint64Array,
+    ...logarithms: Logarithms
+  ): void;
+  /** @throws BAD_ARGUMENT */
+  createLineParser(plan: LinePlan): NativeLineParser;
+  /** As `parseCriteo`, of the lines of a schema. `lists`: keys, offsets and weights of each sparse column. */
+  parseLines(
+    parser: NativeLineParser,
+    bytes: Uint8Array,
+    from: number,
+    until: number,
+    state: LineState,
+    targets: Float32Array,
+    dense: Float32Array,
+    weights: Float32Array,
+    times: Float64Array,
+    lists: readonly (readonly [BigUint64Array, Uint32Array, Float32Array | undefined])[],
+    ...logarithms: Logarithms
+  ): void;
+}

@@ -1,0 +1,259 @@
+/**
+ * The optimizers: one table, from which everything else in TypeScript is derived. The public type, the
+ * validation of table specifications, the flags of the command line and the layout of saved files all read
+ * it. The engine's own table is in native/kernels/optimizers.h; test/engine/optimizers.test.ts checks that
+ * both agree.
+ */
+import { KintsugiError } from '../common/errors.js';
+import { type ScheduleSpec, scheduleProblem, wholeSchedule } from './schedules.js';
+
+/** The valid values of a number: `low` <= value < `high`. */
+interface ParameterRange {
+  low: number;
+  high: number;
+}
+
+interface Parameter extends ParameterRange {
+  /** The value if a user gives none. */
+  usual: number;
+}
+
+/**
+ * A part of the state of a row, in the order in which it follows the values. A 'vector' has as many floats as
+ * the row has values; a 'scalar' is one float for the whole row. Step counts are such scalars: each row
+ * counts its own steps.
+ */
+export interface StatePart {
+  /** As torch.optim names it; saved files use this name. */
+  name: string;
+  shape: 'vector' | 'scalar';
+  /** The parameter that its floats begin with; default: with 0. */
+  start?: 'initialAccumulator';
+}
+
+interface Optimizer {
+  /** The step as one line of a formula: `w` are the values, `g` the gradient. */
+  help: string;
+  /** The learning rate has no usual value. */
+  lr: ParameterRange;
+  parameters: Readonly<Record<string, Parameter>>;
+  state: readonly StatePart[];
+  /** Why its learning rate stays what it is; undefined: schedules and pushes may change it. */
+  fixedRate?: string;
+}
+
+/** The largest float32: the engine computes in single precision and takes no parameter beyond it. */
+const LARGEST = 2 ** 128 - 2 ** 104;
+
+const ANY: ParameterRange = { low: -LARGEST, high: LARGEST };
+const NOT_NEGATIVE: ParameterRange = { low: 0, high: LARGEST };
+const FRACTION: ParameterRange = { low: 0, high: 1 };
+/** From the least normal float32 on. */
+const POSITIVE: ParameterRange = { low: 2 ** -126, high: LARGEST };
+
+export const OPTIMIZERS = {
+  sgd: {
+    help: 'w -= lr * g',
+    // A negative rate adds gradients to the values: exact counters, used by audits and tests.
+    lr: ANY,
+    parameters: {},
+    state: [],
+  },
+  momentum: {
+    help: 'v = momentum * v + g; w -= lr * v',
+    lr: NOT_NEGATIVE,
+    parameters: { momentum: { ...FRACTION, usual: 0.9 } },
+    state: [{ name: 'momentum', shape: 'vector' }],
+  },
+  adagrad: {
+    help: 's += g^2; w -= lr * g / (sqrt(s) + eps)',
+    lr: NOT_NEGATIVE,
+    parameters: {
+      eps: { ...FRACTION, usual: 1e-10 },
+      initialAccumulator: { ...NOT_NEGATIVE, usual: 0 },
+    },
+    state: [{ name: 'sum', shape: 'vector', start: 'initialAccumulator' }],
+  },
+  rowwise_adagrad: {
+    help: 's += mean(g^2), one s per row; w -= lr * g / (sqrt(s) + eps)',
+    lr: NOT_NEGATIVE,
+    parameters: {
+      eps: { ...FRACTION, usual: 1e-10 },
+      initialAccumulator: { ...NOT_NEGATIVE, usual: 0 },
+    },
+    state: [{ name: 'sum', shape: 'scalar', start: 'initialAccumulator' }],
+  },
+  adam: {
+    help: "m, v = moving averages of g, g^2; w -= lr * m' / (sqrt(v') + eps), both corrected for the start",
+    lr: NOT_NEGATIVE,
+    parameters: {
+      beta1: { ...FRACTION, usual: 0.9 },
+      beta2: { ...FRACTION, usual: 0.999 },
+      eps: { ...FRACTION, usual: 1e-8 },
+    },
+    state: [
+      { name: 'exp_avg', shape: 'vector' },
+      { name: 'exp_avg_sq', shape: 'vector' },
+      { name: 'step', shape: 'scalar' },
+    ],
+  },
+  adamw: {
+    help: 'w -= lr * weightDecay * w, then as adam: decay that the moving averages do not see',
+    lr: NOT_NEGATIVE,
+    parameters: {
+      beta1: { ...FRACTION, usual: 0.9 },
+      beta2: { ...FRACTION, usual: 0.999 },
+      eps: { ...FRACTION, usual: 1e-8 },
+      weightDecay: { ...NOT_NEGATIVE, usual: 0.01 },
+    },
+    state: [
+      { name: 'exp_avg', shape: 'vector' },
+      { name: 'exp_avg_sq', shape: 'vector' },
+      { name: 'step', shape: 'scalar' },
+    ],
+  },
+  ftrl: {
+    help:
+      'z += g - (sqrt(n + g^2) - sqrt(n)) / lr * w; n += g^2; w = 0 if abs(z) <= l1, else ' +
+      '(sign(z) * l1 - z) / ((beta + sqrt(n)) / lr + l2)',
+    lr: POSITIVE,
+    parameters: {
+      beta: { ...NOT_NEGATIVE, usual: 1 },
+      l1: { ...NOT_NEGATIVE, usual: 0 },
+      l2: { ...NOT_NEGATIVE, usual: 0 },
+      initialAccumulator: { ...NOT_NEGATIVE, usual: 0 },
+    },
+    // Parts of the state are named as TensorFlow names them.
+    state: [
+      { name: 'linear', shape: 'vector' },
+      { name: 'accumulator', shape: 'vector', start: 'initialAccumulator' },
+    ],
+    fixedRate: 'its values are a function of z, n and lr, so another lr would scale what was learnt before',
+  },
+} as const satisfies Record<string, Optimizer>;
+
+/** The optimizers by name. */
+export type OptimizerKind = keyof typeof OPTIMIZERS;
+
+type ParametersOf<Kind extends OptimizerKind> = {
+  -readonly [Name in 'lr' | keyof (typeof OPTIMIZERS)[Kind]['parameters']]: number;
+};
+
+/** Options of an optimizer of any kind. */
+export interface OptimizerExtras {
+  /**
+   * The gradient of a row, summed over a push, is scaled down to this Euclidean norm where its own is larger.
+   * Above 0. Default: gradients are taken as they come.
+   */
+  clipNorm?: number | undefined;
+  /** `lr` is multiplied by a factor that changes with the steps of each row. Default: 1. */
+  schedule?: ScheduleSpec | undefined;
+}
+
+/** The names of the extras, without values. */
+export const NO_EXTRAS = { clipNorm: undefined, schedule: undefined } satisfies Required<OptimizerExtras>;
+
+/**
+ * An optimizer with its parameters, for example `{ kind: 'adam', lr: 1e-3, beta1: 0.9, beta2: 0.999, eps:
+ * 1e-8 }`. All parameters are required; `optimizerOf` fills in the usual ones.
+ */
+export type OptimizerSpec = {
+  [Kind in OptimizerKind]: { kind: Kind } & ParametersOf<Kind> & OptimizerExtras;
+}[OptimizerKind];
+
+const CLIP_NORM: ParameterRange = POSITIVE;
+
+export const OPTIMIZER_KINDS = Object.keys(OPTIMIZERS) as OptimizerKind[];
+
+export function isOptimizerKind(kind: unknown): kind is OptimizerKind {
+  return typeof kind === 'string' && Object.hasOwn(OPTIMIZERS, kind);
+}
+
+/** Names of the parameters of a kind, `lr` first. */
+export function optimizerParameters(kind: OptimizerKind): string[] {
+  return ['lr', ...Object.keys(OPTIMIZERS[kind].parameters)];
+}
+
+/**
+ * An optimizer with this learning rate and the usual values of its other parameters.
+ * @throws BAD_ARGUMENT
+ */
+export function optimizerOf(kind: OptimizerKind, lr: number): OptimizerSpec {
+  if (!isOptimizerKind(kind))
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      `unknown optimizer ${quoted(kind)}; one of ${OPTIMIZER_KINDS.join(', ')}`,
+    );
+  if (typeof lr !== 'number')
+    throw new KintsugiError('BAD_ARGUMENT', `optimizer ${kind}: lr must be a number`);
+  const usual = Object.entries<Parameter>(OPTIMIZERS[kind].parameters).map(([name, it]) => [name, it.usual]);
+  return { kind, lr, ...Object.fromEntries(usual) } as OptimizerSpec;
+}
+
+/** The optimizer of a table for which none is given. */
+export const DEFAULT_OPTIMIZER = optimizerOf('adagrad', 0.05);
+
+/** A kind as messages show it. Another process may have sent an object that has no text. */
+export function quoted(kind: unknown): string {
+  return typeof kind === 'string' ? `"${kind}"` : typeof kind;
+}
+
+function outside(value: unknown, { low, high }: ParameterRange): boolean {
+  return typeof value !== 'number' || !Number.isFinite(value) || value < low || value >= high;
+}
+
+/** Why a specification is not valid, in one line; undefined when it is. */
+export function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
+  const kind: unknown = optimizer?.kind;
+  if (!isOptimizerKind(kind))
+    return `unknown optimizer ${quoted(kind)}; one of ${OPTIMIZER_KINDS.join(', ')}`;
+  const { lr, parameters, fixedRate }: Optimizer = OPTIMIZERS[kind];
+  const { clipNorm, schedule } = optimizer;
+  const limited = clipNorm === undefined ? {} : { clipNorm: CLIP_NORM };
+  for (const [name, range] of Object.entries<ParameterRange>({ lr, ...parameters, ...limited })) {
+    const value = (optimizer as unknown as Record<string, unknown>)[name];
+    if (outside(value, range))
+      return `optimizer ${kind}: ${name} must be a number in [${range.low}, ${range.high})`;
+  }
+  if (schedule === undefined) return undefined;
+  if (fixedRate) return `optimizer ${kind} takes no schedule: ${fixedRate}`;
+  const problem = scheduleProblem(schedule);
+  return problem && `optimizer ${kind}: ${problem}`;
+}
+
+/**
+ * Why a push of gradients to a table with this optimizer cannot have this learning rate, in one line;
+ * undefined when it can.
+ */
+export function pushRateProblem({ kind }: OptimizerSpec, lr: unknown): string | undefined {
+  const { fixedRate }: Optimizer = OPTIMIZERS[kind];
+  if (fixedRate) return `optimizer ${kind} takes no lr with a push: ${fixedRate}`;
+  const { low, high } = NOT_NEGATIVE;
+  return outside(lr, NOT_NEGATIVE) ? `the lr of a push must be a number in [${low}, ${high})` : undefined;
+}
+
+/** A valid specification without further fields, in a form that is the same for all that mean the same. */
+export function onlyKnownOptimizer(optimizer: OptimizerSpec): OptimizerSpec {
+  const { kind, clipNorm, schedule } = optimizer;
+  const given = optimizer as unknown as Record<string, unknown>;
+  const known = ['kind', ...optimizerParameters(kind)].map((name) => [name, given[name]]);
+  return {
+    ...Object.fromEntries(known),
+    ...(clipNorm !== undefined && { clipNorm }),
+    ...(schedule && { schedule: wholeSchedule(schedule) }),
+  };
+}
+
+/** The part of an optimizer that decides how long rows are. */
+export type StateOf = { kind: OptimizerKind; schedule?: ScheduleSpec | undefined };
+
+const STEP_COUNT: StatePart = { name: 'step', shape: 'scalar' };
+
+/**
+ * The state of a row, in order; the floats of a vector are `dim`. A schedule counts steps as the optimizer
+ * does, or adds a count where that has none.
+ */
+export function stateParts({ kind, schedule }: StateOf): readonly StatePart[] {
+  const state: readonly StatePart[] = OPTIMIZERS[kind].state;
+  return !schedule || state.some(({ name }) => name === STEP_COUNT.name) ? state : [...state, STEP_COUNT];
+}

@@ -1,0 +1,246 @@
+/** Carries out what a pass has decided: requests to the API server, in the order of the decision. */
+import { randomBytes } from 'node:crypto';
+import { describe } from '../../common/errors.js';
+import type { Logger } from '../../net/log.js';
+import { type Api, ApiError, hasStatus } from './api/api.js';
+import { isKind, type ResourceKind } from './api/resources.js';
+import type { KubeObject, ObjectManifest, Pod } from './objects.js';
+import { JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
+import type { Action } from './reconcile/observed.js';
+import type { LoneAction } from './reconcile/scaling/lone.js';
+import { FINALIZER } from './reconcile/scaling/scalers.js';
+import { timeOf } from './reconcile/time.js';
+import type { ScalerObject, TrainingJob } from './types.js';
+
+export interface HandsOptions {
+  api: Api;
+  log: Logger;
+  /** Milliseconds since 1970. */
+  now(): number;
+  /** Called with each written object, as the server has answered it. */
+  onWritten(kind: ResourceKind, object: KubeObject): void;
+  onAsk(job: TrainingJob, ask: Extract<Action, { kind: 'ask' }>): void;
+  onCheckpoint(job: TrainingJob, generation: number): void;
+  onPlan(job: TrainingJob, plan: Extract<Action, { kind: 'plan' }>): void;
+  onWake(job: TrainingJob, at: number): void;
+}
+
+const CREATE_ATTEMPTS = 3;
+/** Status codes of a refused object: a template that is not valid, a quota, a policy. */
+const REFUSALS: readonly number[] = [400, 403, 422];
+
+type Making = Extract<Action, { kind: 'apply' | 'create' }>;
+
+export const isMaking = (action: Action): action is Making =>
+  action.kind === 'apply' || action.kind === 'create';
+
+export const isRefusal = (error: unknown): error is ApiError =>
+  error instanceof ApiError && REFUSALS.includes(error.status);
+
+interface Removal {
+  graceSeconds?: number | undefined;
+  asObserved?: true | undefined;
+}
+
+function resized(job: TrainingJob, { role, replicas }: Extract<Action, { kind: 'resize' }>): TrainingJob {
+  const { replicaSpecs } = job.spec;
+  const spec = {
+    ...job.spec,
+    replicaSpecs: { ...replicaSpecs, [role]: { ...replicaSpecs[role], replicas } },
+  };
+  return { ...job, spec };
+}
+
+/** A ScaleOut or ScaleIn that goes with the job, and is found by its label. */
+function adopted(job: TrainingJob, scaler: ScalerObject): ScalerObject {
+  const { metadata } = scaler;
+  const { controller: _, blockOwnerDeletion: __, ...owner } = ownerOf(job);
+  const owners = metadata.ownerReferences ?? [];
+  const owned = owners.some(({ uid }) => uid === owner.uid);
+  return {
+    ...scaler,
+    metadata: {
+      ...metadata,
+      labels: { ...metadata.labels, [JOB_LABEL]: job.metadata.name },
+      finalizers: [...(metadata.finalizers ?? []), FINALIZER],
+      ownerReferences: owned ? owners : [...owners, owner],
+    },
+  };
+}
+
+function letGo(scaler: ScalerObject): ScalerObject {
+  const finalizers = scaler.metadata.finalizers?.filter((one) => one !== FINALIZER) ?? [];
+  return { ...scaler, metadata: { ...scaler.metadata, finalizers } };
+}
+
+export class Hands {
+  /** The last refusal of the API server, by uid of the job. */
+  private readonly refused = new Map<string, string>();
+
+  constructor(private readonly options: HandsOptions) {}
+
+  /** Carries out one action. Resolves with the job as it is then. */
+  async do(job: TrainingJob, action: Action): Promise<TrainingJob> {
+    if (action.kind === 'status')
+      // The write names the version that was observed. Where that is out of date, it fails and the pass ends.
+      return this.replace('TrainingJob', { ...job, status: action.status }, 'status');
+    if (action.kind === 'resize') return this.replace('TrainingJob', resized(job, action));
+    try {
+      await this.other(job, action);
+    } catch (error) {
+      if (isMaking(action) && isRefusal(error)) await this.tellRefusal(job, action, error);
+      throw error;
+    }
+    return job;
+  }
+
+  /**
+   * Tells of a refusal in an event, once for each: nobody else tells the user that a template of the job is
+   * wrong, or a quota is used up.
+   */
+  private async tellRefusal(job: TrainingJob, { object }: Making, { message }: ApiError): Promise<void> {
+    const { uid = '' } = job.metadata;
+    const told = `${object.kind} ${message.replaceAll(object.metadata.name, '')}`;
+    if (this.refused.get(uid) === told) return;
+    this.refused.set(uid, told);
+    const text = `the API server does not take ${object.kind} ${object.metadata.name}: ${message}`;
+    await this.tell(job, { kind: 'event', type: 'Warning', reason: 'Refused', message: text.slice(0, 1000) });
+  }
+
+  /** Carries out an action that needs no job. */
+  async lone(action: LoneAction): Promise<void> {
+    const { scaler } = action;
+    if (action.kind === 'letGo') await this.replace(scaler.kind, letGo(scaler));
+    else await this.replace(scaler.kind, { ...scaler, status: action.status } as ScalerObject, 'status');
+  }
+
+  private async other(job: TrainingJob, action: Exclude<Action, { kind: 'status' | 'resize' }>) {
+    const { onWake, onAsk, onCheckpoint, onPlan } = this.options;
+    switch (action.kind) {
+      case 'secret': {
+        const values = action.keys.map((name) => [name, randomBytes(32).toString('base64url')]);
+        await this.create('Secret', { ...action.object, stringData: Object.fromEntries(values) });
+        return;
+      }
+      case 'create':
+        await this.create('Pod', action.object);
+        return;
+      case 'gate':
+        await this.gate(action);
+        return;
+      case 'adopt':
+        await this.replace(action.scaler.kind, adopted(job, action.scaler));
+        return;
+      case 'letGo':
+      case 'scalerStatus':
+        await this.lone(action);
+        return;
+      case 'apply':
+        await this.apply(action.object);
+        return;
+      case 'delete': {
+        const { kind, metadata } = action.object;
+        const { graceSeconds, asObserved } = action;
+        if (isKind(kind)) await this.remove(kind, metadata, { graceSeconds, asObserved });
+        return;
+      }
+      case 'ask':
+        onAsk(job, action);
+        return;
+      case 'checkpoint':
+        onCheckpoint(job, action.generation);
+        return;
+      case 'plan':
+        onPlan(job, action);
+        return;
+      case 'event':
+        await this.tell(job, action);
+        return;
+      case 'wake':
+        onWake(job, action.at);
+        return;
+    }
+  }
+
+  /**
+   * Creates an object. When the answer to an attempt is missing, the next attempt shows whether the object
+   * was made. Without that another Pod would be made beside it, under the next index.
+   */
+  private async create(kind: 'Pod' | 'Secret', object: ObjectManifest): Promise<void> {
+    const { name, namespace } = object.metadata;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const made = await this.options.api.create(kind, object);
+        this.options.onWritten(kind, made);
+        this.options.log.info('operator.created', { kind, namespace, object: name });
+        return;
+      } catch (error) {
+        // An earlier attempt has made it, or an earlier job of this name.
+        if (hasStatus(error, 409)) return this.noteMade(kind, namespace, name);
+        const passing = error instanceof ApiError && (error.status === 0 || error.status >= 500);
+        if (!passing || attempt === CREATE_ATTEMPTS) throw error;
+      }
+    }
+  }
+
+  private async noteMade(kind: ResourceKind, namespace: string | undefined, name: string): Promise<void> {
+    if (kind === 'Pod') this.options.onWritten(kind, await this.options.api.get(kind, namespace, name));
+  }
+
+  private async apply(object: ObjectManifest): Promise<void> {
+    const { kind } = object;
+    if (!isKind(kind)) return;
+    this.options.onWritten(kind, await this.options.api.apply(kind, object));
+  }
+
+  private async gate({ pod, open }: Extract<Action, { kind: 'gate' }>): Promise<void> {
+    const { api, now, onWritten } = this.options;
+    const status = open ? 'True' : 'False';
+    const lastTransitionTime = timeOf(now());
+    const conditions = [{ type: REDUNDANT_GATE, status, lastTransitionTime }];
+    try {
+      onWritten('Pod', await api.patchStatus<Pod>('Pod', pod, { conditions }));
+    } catch (error) {
+      // The Pod is gone, or another one has its name.
+      if (!hasStatus(error, 404) && !hasStatus(error, 409)) throw error;
+    }
+  }
+
+  private async replace<T extends KubeObject>(kind: ResourceKind, object: T, part?: 'status'): Promise<T> {
+    const answer = await this.options.api.replace<T>(kind, object, part);
+    this.options.onWritten(kind, answer);
+    return answer;
+  }
+
+  /**
+   * Deletes an object. Another one of this name is left alone; with `asObserved` also one that has changed
+   * since.
+   */
+  async remove(kind: ResourceKind, metadata: KubeObject['metadata'], options: Removal = {}): Promise<void> {
+    const { namespace = '', name, uid, resourceVersion } = metadata;
+    const { graceSeconds, asObserved } = options;
+    const version = asObserved ? resourceVersion : undefined;
+    try {
+      await this.options.api.delete(kind, namespace, name, { uid, graceSeconds, resourceVersion: version });
+      this.options.log.info('operator.deleted', { kind, namespace, object: name });
+    } catch (error) {
+      if (!hasStatus(error, 404) && !hasStatus(error, 409)) throw error;
+    }
+  }
+
+  private async tell(job: TrainingJob, { type, reason, message }: Action & { kind: 'event' }): Promise<void> {
+    const { name, namespace = '', uid = '' } = job.metadata;
+    const { apiVersion, kind } = job;
+    const time = timeOf(this.options.now());
+    await this.options.api
+      .create('Event', {
+        ...{ apiVersion: 'v1', kind: 'Event' },
+        metadata: { name: `${name}.${randomBytes(6).toString('hex')}`, namespace },
+        involvedObject: { apiVersion, kind, name, namespace, uid },
+        ...{ type, reason, message, firstTimestamp: time, lastTimestamp: time, count: 1 },
+        source: { component: 'kintsugi-operator' },
+      })
+      // A pass goes on without one of its events.
+      .catch((error: unknown) => this.options.log.warn('operator.event', { message: describe(error) }));
+  }
+}

@@ -1,0 +1,122 @@
+/** Census of the Pods of a job: which count, which have ended, and how. */
+import type { KubeNode, ObjectCondition, Pod, Terminated } from '../objects.js';
+import { type Starved, starvedOf } from './memory.js';
+import { CONTAINER, INDEX_LABEL, type PodRole, ROLE_LABEL } from './names.js';
+import type { JobReport, ObservedJob } from './observed.js';
+
+/**
+ * State of a Pod:
+ *
+ * - `active`: it runs, or is about to.
+ * - `ending`: somebody deletes it. On a machine that is gone it stays so for ever.
+ * - `succeeded`, `failed`: its process has ended, and is not started again in this Pod.
+ * - `lost`: its machine does not answer, and the job has given its process up.
+ */
+export type MemberState = 'active' | 'ending' | 'succeeded' | 'failed' | 'lost';
+
+export interface Member {
+  pod: Pod;
+  name: string;
+  index: number;
+  state: MemberState;
+  /** True: its machine answers, or it has none yet. */
+  reachable: boolean;
+  ready: boolean;
+  /** How its process ended; of one that runs again, how the one before it did. */
+  exit?: Terminated | undefined;
+  /** How often its process has begun again in this Pod. */
+  restarts: number;
+  /** True: its container runs, or is about to for the first time. */
+  runs: boolean;
+  /** Set: it was killed for want of memory, and may still be started again in its Pod. */
+  starved?: Starved | undefined;
+  /** True: it was ended to make room for something else. That is no failure of its own. */
+  disrupted: boolean;
+}
+
+export type Census = Record<PodRole, Member[]>;
+
+type WatchedPods = Pick<ObservedJob, 'job' | 'nodes' | 'report'>;
+
+function nodeReady(node: KubeNode): boolean {
+  return node.status?.conditions?.some((one) => one.type === 'Ready' && one.status === 'True') ?? false;
+}
+
+function reachable(pod: Pod, nodes: readonly KubeNode[]): boolean {
+  const name = pod.spec.nodeName;
+  if (name === undefined) return true;
+  const node = nodes.find((one) => one.metadata.name === name);
+  return node !== undefined && nodeReady(node);
+}
+
+function onLostMachine(pod: Pod, nodes: readonly KubeNode[], report: JobReport | undefined): boolean {
+  if (reachable(pod, nodes)) return false;
+  // A machine that only Kubernetes does not hear may go on serving, and the job knows whether it does.
+  return report?.nodes.some((one) => one.name === pod.metadata.name && !one.alive) ?? false;
+}
+
+function stateOf(pod: Pod, { nodes, report }: Pick<ObservedJob, 'nodes' | 'report'>): MemberState {
+  if (pod.metadata.deletionTimestamp !== undefined) return 'ending';
+  if (pod.status?.phase === 'Succeeded') return 'succeeded';
+  if (pod.status?.phase === 'Failed') return 'failed';
+  return onLostMachine(pod, nodes, report) ? 'lost' : 'active';
+}
+
+/** Whether its process serves. Whether the Pod is ready depends on gates, too. */
+function isReady(conditions: readonly ObjectCondition[]): boolean {
+  const told = (type: string) => conditions.find((one) => one.type === type)?.status;
+  return (told('ContainersReady') ?? told('Ready')) === 'True';
+}
+
+function memberOf(pod: Pod, role: PodRole, observed: WatchedPods): Member {
+  const container = pod.status?.containerStatuses?.find((one) => one.name === CONTAINER);
+  const conditions = pod.status?.conditions ?? [];
+  const exit = container?.state?.terminated ?? container?.lastState?.terminated;
+  return {
+    pod,
+    name: pod.metadata.name,
+    index: Number(pod.metadata.labels?.[INDEX_LABEL] ?? 0),
+    state: stateOf(pod, observed),
+    reachable: reachable(pod, observed.nodes),
+    ready: isReady(conditions),
+    exit,
+    restarts: container?.restartCount ?? 0,
+    runs: exit === undefined || container?.state?.running !== undefined,
+    starved: role === 'scheduler' ? undefined : starvedOf(observed.job, role, pod, exit),
+    disrupted:
+      conditions.some((one) => one.type === 'DisruptionTarget' && one.status === 'True') ||
+      ['Evicted', 'NodeShutdown', 'Terminated', 'NodeLost', 'Preempting'].includes(pod.status?.reason ?? ''),
+  };
+}
+
+export function censusOf(observed: WatchedPods & Pick<ObservedJob, 'pods'>): Census {
+  const census: Census = { scheduler: [], ps: [], worker: [] };
+  for (const pod of observed.pods) {
+    const role = pod.metadata.labels?.[ROLE_LABEL];
+    if (role === 'scheduler' || role === 'ps' || role === 'worker')
+      census[role].push(memberOf(pod, role, observed));
+  }
+  for (const members of Object.values(census)) members.sort((a, b) => a.index - b.index);
+  return census;
+}
+
+export const inState = (members: readonly Member[], ...states: MemberState[]): Member[] =>
+  members.filter((one) => states.includes(one.state));
+
+/** Errors that another attempt may not meet. */
+const PASSING = new Set([
+  ...['UNREACHABLE', 'TIMEOUT', 'NOT_READY', 'PLACE_FAILED', 'SESSION_EXPIRED', 'STALE_NODE', 'ABORTED'],
+  ...['CLOSED', 'DEPOSED', 'STORE_FAILED', 'MEMORY_LIMIT', 'PORT_IN_USE'],
+]);
+
+/**
+ * The last words of a process, `CODE: message`, when no other attempt would end better. Exit code 2 is an
+ * error with a code in its last line. Exit code 1, and a signal, is something that may not happen again.
+ */
+export function permanentProblem(exit: Terminated | undefined): string | undefined {
+  if (exit?.exitCode !== 2) return undefined;
+  const line = exit.message?.trim().split('\n').at(-1) ?? '';
+  const [, code, message] = /kintsugi: ([A-Z_]+): (.*)$/.exec(line) ?? [];
+  if (code === undefined) return line || 'exit code 2';
+  return PASSING.has(code) ? undefined : `${code}: ${message}`;
+}

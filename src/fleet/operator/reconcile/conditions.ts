@@ -1,0 +1,91 @@
+/** The conditions of a job: each a question that is answered by yes, no or unknown, with the reason. */
+import type { ObjectCondition } from '../objects.js';
+import type { JobPhase } from '../types.js';
+import { type Census, inState } from './census.js';
+import type { ObservedJob } from './observed.js';
+import type { ScalingGoal } from './scaling/goal.js';
+import { scalingOf } from './scaling/progress.js';
+import type { Stage } from './suspension.js';
+import { timeOf } from './time.js';
+import { describeEnd, ownFailures, type ReconcileVerdict } from './verdict.js';
+
+/** Progress of a job with its pause: a reason and a message. */
+function suspension({ job, saved }: ObservedJob, stage: Stage): [string, string?] {
+  const { suspended } = job.status ?? {};
+  switch (stage) {
+    case 'stopping':
+      return ['StoppingWorkers', 'workers hand back the samples that they have not trained'];
+    case 'saving':
+      return saved?.problem ? ['SaveFailed', saved.problem] : ['Saving', 'a checkpoint is made'];
+    case 'held':
+      return ['NoCheckpoint', 'spec.checkpoint names no place: workers have stopped, PS keep what they hold'];
+    case 'ending':
+      return ['Ending', `checkpoint ${suspended?.checkpoint} is complete`];
+    case 'suspended':
+      return suspended
+        ? ['Saved', `it goes on with checkpoint ${suspended.checkpoint} or a newer one of ${suspended.place}`]
+        : ['NotBegun'];
+    default:
+      return ['Resumed'];
+  }
+}
+
+export function conditionsOf(
+  observed: ObservedJob,
+  census: Census,
+  verdict: ReconcileVerdict,
+  phase: JobPhase,
+  goal: ScalingGoal,
+  stage: Stage,
+): ObjectCondition[] {
+  const { job, report } = observed;
+  const scheduler = census.scheduler.some((one) => one.ready && one.state === 'active');
+  const is = (type: string, status: boolean | undefined, reason: string, message = ''): ObjectCondition => ({
+    ...{ type, status: status === undefined ? 'Unknown' : status ? 'True' : 'False', reason },
+    ...(message ? { message } : {}),
+  });
+  const redundancy = report?.redundancy ?? 'unknown';
+  const list = [
+    is('SchedulerReady', scheduler, scheduler ? 'Serving' : 'NotReady'),
+    is('Running', phase === 'Running' || phase === 'Scaling', phase),
+    is(
+      ...(['Redundant', report ? redundancy === 'full' : undefined] as const),
+      redundancy.replace(/^./, (first) => first.toUpperCase()),
+      report?.reasons.slice(0, 3).join('; '),
+    ),
+    is('Scaling', ...scalingOf(observed, census, goal, verdict.ended)),
+  ];
+  const [reason, message] = suspension(observed, stage);
+  if (stage !== 'none' || job.status?.conditions?.some(({ type }) => type === 'Suspended'))
+    list.push(is('Suspended', stage === 'suspended', reason, message));
+  const failed = ownFailures([...census.ps, ...census.worker]).at(-1);
+  if ((job.status?.restartCount ?? 0) > 0 || failed) {
+    const missing = !verdict.ended && inState(census.worker, 'active').length < goal.workers;
+    list.push(
+      is(
+        'Restarting',
+        missing && failed !== undefined,
+        missing && failed ? 'PodFailed' : 'Settled',
+        failed && describeEnd(failed),
+      ),
+    );
+  }
+  if (verdict.ended && verdict.phase === 'Succeeded')
+    list.push(is('Succeeded', true, 'Complete', verdict.message));
+  if (verdict.ended && verdict.phase === 'Failed')
+    list.push(is('Failed', true, verdict.reason, verdict.message));
+  return list;
+}
+
+/** Conditions with their times: the time of one whose status is the same stays. */
+export function since(
+  conditions: readonly ObjectCondition[],
+  before: readonly ObjectCondition[] = [],
+  now: number,
+) {
+  return conditions.map((one) => {
+    const old = before.find(({ type }) => type === one.type);
+    const same = old?.status === one.status && old.lastTransitionTime !== undefined;
+    return { ...one, lastTransitionTime: same ? old.lastTransitionTime! : timeOf(now) };
+  });
+}

@@ -1,0 +1,56 @@
+/** Creates Pods that are missing. */
+import type { TrainingJobStatus } from '../types.js';
+import type { Census, Member } from './census.js';
+import { withMemory } from './memory.js';
+import { selectorOf } from './names.js';
+import type { Action, ObservedJob } from './observed.js';
+import { podOf } from './pods.js';
+import { staying } from './scaling/asks.js';
+import type { ScalingGoal } from './scaling/goal.js';
+import { finishedWorkers, ownFailures } from './verdict.js';
+
+/** Pause between the end of a failed worker and its replacement; it doubles with each further failure. */
+const FIRST_BACKOFF_MS = 1000;
+const MAX_BACKOFF_MS = 60_000;
+
+type Index = { ps: number; worker: number };
+
+const nextAfter = (members: readonly Member[], noted: number): number =>
+  Math.max(noted, ...members.map(({ index }) => index + 1), 0);
+
+/** When the next worker may replace one that failed. The first one is replaced at once. */
+function replacedAt(census: Census, restartCount: number): number {
+  if (restartCount < 2) return 0;
+  const ends = ownFailures(census.worker).map(({ exit }) => Date.parse(exit?.finishedAt ?? '') || 0);
+  return Math.max(0, ...ends) + Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (restartCount - 2));
+}
+
+/** Actions that make missing Pods. `next`: lowest indices that no Pod has had. */
+export function creations(
+  observed: ObservedJob,
+  census: Census,
+  { restartCount = 0, memory }: Pick<TrainingJobStatus, 'restartCount' | 'memory'>,
+  goal: ScalingGoal,
+): { actions: Action[]; next: Index } {
+  const { now } = observed;
+  const job = withMemory(observed.job, memory);
+  const noted = job.status?.nextIndex;
+  const next = {
+    ps: nextAfter(census.ps, noted?.ps ?? 0),
+    worker: nextAfter(census.worker, noted?.worker ?? 0),
+  };
+  const actions: Action[] = [];
+  const make = (role: 'ps' | 'worker', count: number): void => {
+    for (let made = 0; made < count; made++)
+      actions.push({ kind: 'create', object: podOf(job, role, next[role]++, selectorOf(job, role)) });
+  };
+  make('ps', goal.ps - staying(census.ps, goal).length);
+  // When a worker has found that all samples are trained, another one would find the same.
+  const missing = goal.workers - staying(census.worker, goal).length;
+  if (missing > 0 && finishedWorkers(census).length === 0) {
+    const at = replacedAt(census, restartCount);
+    if (now >= at) make('worker', missing);
+    else actions.push({ kind: 'wake', at });
+  }
+  return { actions, next };
+}

@@ -1,0 +1,131 @@
+/** Objects that a job has once: Service, StatefulSet of the scheduler, disruption budget, Secret. */
+import { createHash } from 'node:crypto';
+import type { KubeObject, ObjectManifest } from '../objects.js';
+import type { TrainingJob } from '../types.js';
+import { extrasOf } from './extras.js';
+import {
+  APPLIED,
+  JOB_LABEL,
+  labelsOf,
+  metaOf,
+  psName,
+  SCHEDULER_PORT,
+  schedulerName,
+  secretName,
+  selectorOf,
+} from './names.js';
+import { type Beginning, podMeta, podSpecOf, STATE_VOLUME } from './pods.js';
+
+/** The address of the scheduler. It leads to the scheduler before that is ready, because PS wait for it. */
+function serviceOf(job: TrainingJob): ObjectManifest {
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: metaOf(job, schedulerName(job)),
+    spec: {
+      clusterIP: 'None',
+      publishNotReadyAddresses: true,
+      selector: selectorOf(job, 'scheduler'),
+      ports: [{ name: 'scheduler', port: SCHEDULER_PORT, targetPort: SCHEDULER_PORT }],
+    },
+  };
+}
+
+/**
+ * The scheduler is a StatefulSet, because two processes must never write the same volume: a StatefulSet
+ * starts no Pod while the machine of the one before is only out of reach. With etcd there are several
+ * schedulers, of which one leads.
+ */
+function schedulerOf(job: TrainingJob, replicas: number, start: Beginning): ObjectManifest {
+  const name = schedulerName(job);
+  const labels = selectorOf(job, 'scheduler');
+  const { name: _, ...metadata } = podMeta(job, 'scheduler', { name, labels: labelsOf(job, 'scheduler') });
+  const { size, storageClassName, claimName, deletionPolicy, etcd } = job.spec.scheduler.store;
+  const ownClaim = claimName === undefined && !etcd;
+  return {
+    apiVersion: 'apps/v1',
+    kind: 'StatefulSet',
+    metadata: metaOf(job, name),
+    spec: {
+      ...{ replicas, serviceName: name, selector: { matchLabels: labels } },
+      ...(etcd ? { podManagementPolicy: 'Parallel' } : {}),
+      persistentVolumeClaimRetentionPolicy: { whenDeleted: deletionPolicy, whenScaled: 'Retain' },
+      template: {
+        metadata,
+        spec: podSpecOf(job, 'scheduler', labels, start),
+      },
+      ...(ownClaim ? { volumeClaimTemplates: [claimOf(size, storageClassName)] } : {}),
+    },
+  };
+}
+
+const claimOf = (size: string, storageClassName: string | undefined) => ({
+  metadata: { name: STATE_VOLUME },
+  spec: {
+    accessModes: ['ReadWriteOnce'],
+    resources: { requests: { storage: size } },
+    ...(storageClassName === undefined ? {} : { storageClassName }),
+  },
+});
+
+/** Lets only Pods of the job, and the operator, reach its Pods. */
+function networkPolicyOf(job: TrainingJob): ObjectManifest {
+  const inside = { matchLabels: { [JOB_LABEL]: job.metadata.name } };
+  const operator = { matchLabels: { 'app.kubernetes.io/name': 'kintsugi-operator' } };
+  return {
+    apiVersion: 'networking.k8s.io/v1',
+    kind: 'NetworkPolicy',
+    metadata: metaOf(job, job.metadata.name),
+    spec: {
+      podSelector: inside,
+      policyTypes: ['Ingress'],
+      ingress: [{ from: [{ podSelector: inside }, { namespaceSelector: {}, podSelector: operator }] }],
+    },
+  };
+}
+
+/** Lets evictions take at most r PS at once. */
+function budgetOf(job: TrainingJob, ps: number): ObjectManifest {
+  return {
+    apiVersion: 'policy/v1',
+    kind: 'PodDisruptionBudget',
+    metadata: metaOf(job, psName(job)),
+    spec: {
+      minAvailable: Math.max(0, ps - job.spec.code.r),
+      selector: { matchLabels: selectorOf(job, 'ps') },
+    },
+  };
+}
+
+/** The Secret with the tokens. Its values are drawn when it is made. */
+export function secretOf(job: TrainingJob): ObjectManifest {
+  return { apiVersion: 'v1', kind: 'Secret', metadata: metaOf(job, secretName(job)), type: 'Opaque' };
+}
+
+/**
+ * Objects of the job, without Pods and Secret. `schedulers`: 0 when it has ended. `start` stays the same for
+ * a life: anything else would only start its scheduler again. `leastPs`: PS that there are at least. `there`:
+ * kinds that the server has.
+ */
+export function fixturesOf(
+  job: TrainingJob,
+  schedulers: number,
+  start: Beginning,
+  leastPs: number,
+  there: ReadonlySet<string>,
+): ObjectManifest[] {
+  const policies = job.spec.networkPolicy.mode === 'Job' ? [networkPolicyOf(job)] : [];
+  const own = [serviceOf(job), schedulerOf(job, schedulers, start), budgetOf(job, leastPs)];
+  const all = [...own, ...policies, ...extrasOf(job, there)];
+  return all.map((object) => {
+    const digest = createHash('sha256').update(JSON.stringify(object)).digest('hex').slice(0, 16);
+    const metadata = { ...object.metadata, annotations: { [APPLIED]: digest } };
+    return { ...object, metadata };
+  });
+}
+
+/** Whether the object that is there was applied from `wanted`. */
+export function sameAs(wanted: ObjectManifest, there: readonly KubeObject[]): boolean {
+  const found = there.find((one) => one.kind === wanted.kind && one.metadata.name === wanted.metadata.name);
+  return found?.metadata.annotations?.[APPLIED] === wanted.metadata.annotations?.[APPLIED];
+}

@@ -1,0 +1,145 @@
+/** Input of a pass: what was observed. Its output: actions. */
+
+import type { KubeNode, KubeObject, ObjectManifest, Pod } from '../objects.js';
+import type { ScalerObject, ScalerStatus, TrainingJob, TrainingJobStatus } from '../types.js';
+
+/** Report of the job about itself. */
+export interface JobReport {
+  redundancy: string;
+  /** Why the redundancy is not full. */
+  reasons: readonly string[];
+  /** PS that have joined and not left. */
+  nodes: readonly { name: string; alive: boolean }[];
+  /** True: a scale, drain, rebalance or join is under way. */
+  changing: boolean;
+  /** The newest changes, oldest first. */
+  changes: readonly ChangeReport[];
+  progress?: NonNullable<TrainingJobStatus['progress']>;
+  lastCheckpoint?: NonNullable<TrainingJobStatus['lastCheckpoint']>;
+  /** Plan of its checkpoints; null: it makes none. Absent: not known. */
+  plan?: PlanReport | null;
+}
+
+/** Place, times and number of checkpoints. */
+export interface PlanReport {
+  url: string;
+  everySeconds: number;
+  keep: number;
+}
+
+/** A change of what serves, as the job tells of it. */
+export interface ChangeReport {
+  id: number;
+  kind: 'scale' | 'drain' | 'rebalance' | 'join';
+  /** PS before and afterwards. */
+  from: number;
+  to: number;
+  state: 'running' | 'done' | 'cancelled';
+  /** Why the change waits, or why it was cancelled. */
+  reason: string;
+  /** Names of the PS that it empties. */
+  leaving: readonly string[];
+  shardsMoved: number;
+  /** Shards that are still to move, those that move now included. */
+  shardsLeft: number;
+  bytesMoved: number;
+}
+
+/** State of a request to the job for a change. A new operator knows nothing of it. */
+export interface ObservedRequest {
+  /** Key of its action. */
+  key: string;
+  /** When it was asked for, or when it ended. Milliseconds since 1970. */
+  at: number;
+  underWay: boolean;
+  /** Number of the change in the job; absent until the job has answered. */
+  id?: number;
+  /** Why it was refused, or taken back. */
+  problem?: string;
+  /** True: the job did not hear it. */
+  unheard?: boolean;
+}
+
+/** State of the newest checkpoint that the operator asked for. */
+export interface ObservedCheckpoint {
+  /** Generation of the spec for which it was asked. */
+  generation: number;
+  /** Milliseconds since 1970. */
+  at: number;
+  underWay: boolean;
+  number?: number;
+  problem?: string;
+}
+
+/** State of the newest change of the plan of checkpoints that the operator asked for. */
+export interface Planned {
+  /** Generation of the spec for which it was asked. */
+  generation: number;
+  /** Milliseconds since 1970. */
+  at: number;
+  underWay: boolean;
+  problem?: string;
+}
+
+/** Everything that a pass knows of a job. Some parts may be older than others. */
+export interface ObservedJob {
+  /** Milliseconds since 1970. */
+  now: number;
+  job: TrainingJob;
+  /** Pods that belong to the job. */
+  pods: readonly Pod[];
+  /** Other objects that belong to the job: Services, StatefulSets, PodDisruptionBudgets and so on. */
+  owned: readonly KubeObject[];
+  /** Kinds of other software that the server has. */
+  extras?: ReadonlySet<string> | undefined;
+  nodes: readonly KubeNode[];
+  /** The Secret with the tokens exists. */
+  secret: boolean;
+  /** Absent: the job does not answer. */
+  report?: JobReport | undefined;
+  /** Requests to the job, one for each key. */
+  asked?: readonly ObservedRequest[] | undefined;
+  saved?: ObservedCheckpoint | undefined;
+  planned?: Planned | undefined;
+  /** Every ScaleOut and ScaleIn of the job. */
+  scalers?: readonly ScalerObject[] | undefined;
+}
+
+export type Action =
+  /** Writes the status, before anything else happens, on the version that was observed. */
+  | { kind: 'status'; status: TrainingJobStatus }
+  /** Makes the Secret, with random values for these keys. */
+  | { kind: 'secret'; object: ObjectManifest; keys: readonly string[] }
+  /** Applies an object on the server. */
+  | { kind: 'apply'; object: ObjectManifest }
+  /** Creates a Pod. One that exists already is left as it is. */
+  | { kind: 'create'; object: ObjectManifest }
+  /** Deletes an object. `asObserved`: only if nothing about it has changed since. */
+  | {
+      kind: 'delete';
+      object: Pick<KubeObject, 'apiVersion' | 'kind' | 'metadata'>;
+      graceSeconds?: number;
+      asObserved?: true;
+    }
+  /** Asks the job for a change: it empties PS, and those end by themselves. Once for each key. */
+  | {
+      kind: 'ask';
+      key: string;
+      change: { kind: 'scale'; ps: number } | { kind: 'drain'; node: string };
+      timeoutMs: number;
+    }
+  /** Asks the job for a checkpoint. Its state is `saved`, with this generation. */
+  | { kind: 'checkpoint'; generation: number }
+  /** Asks the job for another plan of its checkpoints; null: for none. Its state is `planned`. */
+  | { kind: 'plan'; generation: number; plan: PlanReport | null }
+  /** Writes the spec of the job, on the version that was observed. */
+  | { kind: 'resize'; role: 'ps' | 'worker'; replicas: number }
+  /** Writes the condition that is a readiness gate of the Pod. */
+  | { kind: 'gate'; pod: Pod; open: boolean }
+  /** Makes a ScaleOut or ScaleIn the job's, and holds it until it is let go. */
+  | { kind: 'adopt'; scaler: ScalerObject }
+  | { kind: 'letGo'; scaler: ScalerObject }
+  | { kind: 'scalerStatus'; scaler: ScalerObject; status: ScalerStatus }
+  | { kind: 'event'; type: 'Normal' | 'Warning'; reason: string; message: string }
+  /** Asks for another pass at a time. Milliseconds since 1970. */
+  | { kind: 'wake'; at: number };

@@ -1,0 +1,271 @@
+/** Pods of PS, workers and the scheduler: the templates of users, completed. */
+import type { Container, EnvVar, Meta, ObjectManifest, PodSpec, PodTemplate } from '../objects.js';
+import type { TrainingJob, TrainingJobStatus } from '../types.js';
+import {
+  CONTAINER,
+  INDEX_LABEL,
+  METRICS_KEY,
+  metaOf,
+  type PodRole,
+  PS_PORT,
+  podName,
+  REDUNDANT_GATE,
+  SCHEDULER_PORT,
+  schedulerAddress,
+  secretName,
+  WORKER_PORT,
+} from './names.js';
+import { gangAnnotations, placement, queueLabels } from './placing.js';
+import { planFlags } from './plan.js';
+import { bytesOf } from './quantity.js';
+import { tlsEnvironment, tlsFlags, tlsMounts, tlsVolumes } from './tls.js';
+
+export const STATE_VOLUME = 'state';
+const STATE_DIR = '/var/lib/kintsugi';
+/**
+ * Time that a role waits for the scheduler, and for the job to form. Its Pod may be there earlier than
+ * others.
+ */
+const CONNECT_TIMEOUT = '10m';
+/** Seconds until a machine that does not answer is given up. */
+const TOLERATED_SECONDS = 10;
+/** Seconds in which a role that has handed over ends. */
+const ENDING_SECONDS = 15;
+/** Memory that a process needs besides what it holds: so many bytes, or this part of its limit. */
+const OVERHEAD_BYTES = 192 * 2 ** 20;
+const OVERHEAD_PART = 0.15;
+
+const fromField = (name: string, fieldPath: string): EnvVar => ({
+  name,
+  valueFrom: { fieldRef: { fieldPath } },
+});
+const fromSecret = (name: string, secret: string, key: string, optional?: true): EnvVar => ({
+  name,
+  valueFrom: { secretKeyRef: { name: secret, key, ...(optional ? { optional } : {}) } },
+});
+
+const HOST_LABELS: Record<TrainingJob['spec']['failureDomain'], string> = {
+  node: '$(NODE_NAME)',
+  zone: '$(ZONE)',
+  'zone/node': '$(ZONE)/$(NODE_NAME)',
+};
+
+/** Environment of every role. Clients and workers do not get the token of nodes. */
+function environment(job: TrainingJob, role: PodRole): EnvVar[] {
+  const secret = secretName(job);
+  return [
+    fromField('POD_NAME', 'metadata.name'),
+    fromField('POD_IP', 'status.podIP'),
+    fromField('NODE_NAME', 'spec.nodeName'),
+    ...(role === 'ps' && job.spec.failureDomain !== 'node'
+      ? [fromField('ZONE', "metadata.labels['topology.kubernetes.io/zone']")]
+      : []),
+    { name: 'KINTSUGI_SCHEDULER', value: schedulerAddress(job) },
+    fromSecret('KINTSUGI_TOKEN', secret, 'token'),
+    ...(role === 'worker' ? [] : [fromSecret('KINTSUGI_NODE_TOKEN', secret, 'nodeToken')]),
+    // A Secret of the user's own may not have it: then /metrics answers nobody beyond the Pod.
+    ...(job.spec.metrics ? [fromSecret('KINTSUGI_METRICS_TOKEN', secret, METRICS_KEY, true)] : []),
+    ...tlsEnvironment(job),
+  ];
+}
+
+/**
+ * Bytes that a PS may hold, of the memory that its container may have. Undefined: the container has no limit.
+ */
+export function memoryBudget(template: PodTemplate | undefined): number | undefined {
+  const container = template?.spec?.containers?.find((one) => one.name === CONTAINER);
+  const limit = bytesOf(container?.resources?.limits?.memory);
+  if (limit === undefined) return undefined;
+  const overhead = Math.min(limit / 2, Math.max(OVERHEAD_BYTES, limit * OVERHEAD_PART));
+  return Math.floor(limit - overhead);
+}
+
+/** Beginning of a life of the scheduler, as its flags tell it. */
+export interface Beginning {
+  startPs: number;
+  /** Number of the life, from 1. Each has a place of its own for its state. */
+  life: number;
+  /** Place of the checkpoint that it begins with. */
+  restore?: string | undefined;
+  checkpoint?: TrainingJobStatus['startCheckpoint'];
+}
+
+/** Flags for the place of the state. Each life has one of its own. */
+function storeFlags({ spec }: TrainingJob, life: number): string[] {
+  const { etcd } = spec.scheduler.store;
+  const inside = life === 1 ? '' : `/life-${life}`;
+  if (!etcd) return ['--dir', `${STATE_DIR}${inside}`];
+  return ['--store', `${etcd.url.replace(/\/$/, '')}${inside}`, '--advertise', `$(POD_IP):${SCHEDULER_PORT}`];
+}
+
+function flagsOf(job: TrainingJob, role: PodRole, start: Beginning): string[] {
+  const { spec } = job;
+  const { startPs, life, restore, checkpoint } = start;
+  const reach = ['--scheduler', '$(KINTSUGI_SCHEDULER)', '--connect-timeout', CONNECT_TIMEOUT];
+  switch (role) {
+    case 'scheduler':
+      return [
+        ...['scheduler', '--listen', `0.0.0.0:${SCHEDULER_PORT}`, '--ps', String(startPs)],
+        ...['--code', `${spec.code.k}+${spec.code.r}`, ...storeFlags(job, life)],
+        ...(spec.groups === undefined ? [] : ['--groups', String(spec.groups)]),
+        ...planFlags(checkpoint ?? {}),
+        ...(restore === undefined ? [] : ['--restore', restore]),
+      ];
+    case 'ps': {
+      const memory = memoryBudget(spec.replicaSpecs.ps.template);
+      return [
+        ...['ps', ...reach, '--listen', `0.0.0.0:${PS_PORT}`, '--advertise', `$(POD_IP):${PS_PORT}`],
+        ...['--name', '$(POD_NAME)', '--host-label', HOST_LABELS[spec.failureDomain]],
+        ...['--drain-timeout', `${spec.drainTimeoutSeconds}s`],
+        ...(memory === undefined ? [] : ['--memory', String(memory)]),
+      ];
+    }
+    case 'worker':
+      return ['worker', ...reach, '--listen', `0.0.0.0:${WORKER_PORT}`, '--name', '$(POD_NAME)'];
+  }
+}
+
+const PORTS: Record<PodRole, number> = { scheduler: SCHEDULER_PORT, ps: PS_PORT, worker: WORKER_PORT };
+
+/** The container of a role. The user's template counts where it says something. */
+function containerOf(
+  job: TrainingJob,
+  role: PodRole,
+  start: Beginning,
+  given: Container | undefined,
+): Container {
+  const { spec } = job;
+  const { command } = spec.replicaSpecs[role];
+  const more = spec.replicaSpecs[role].args ?? [];
+  const own = command === undefined;
+  return {
+    image: spec.image,
+    ...(spec.imagePullPolicy === undefined ? {} : { imagePullPolicy: spec.imagePullPolicy }),
+    command: command ?? ['kintsugi'],
+    args: own ? [...flagsOf(job, role, start), ...tlsFlags(job), ...more] : more,
+    ...(own
+      ? {
+          ports: [{ name: 'http', containerPort: PORTS[role] }],
+          readinessProbe: {
+            httpGet: { path: '/readyz', port: PORTS[role], ...(spec.tls ? { scheme: 'HTTPS' } : {}) },
+            periodSeconds: 2,
+            timeoutSeconds: 5,
+          },
+        }
+      : {}),
+    securityContext: {
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ['ALL'] },
+    },
+    // The last line says why a process has ended.
+    terminationMessagePolicy: 'FallbackToLogsOnError',
+    ...given,
+    name: CONTAINER,
+    env: [...environment(job, role), ...(given?.env ?? [])],
+    volumeMounts: [
+      { name: 'tmp', mountPath: '/tmp' },
+      ...(role === 'scheduler' && !spec.scheduler.store.etcd
+        ? [{ name: STATE_VOLUME, mountPath: STATE_DIR }]
+        : []),
+      ...tlsMounts(job),
+      ...(given?.volumeMounts ?? []),
+    ],
+  };
+}
+
+function graceSeconds(job: TrainingJob, role: PodRole): number {
+  return (role === 'ps' ? job.spec.drainTimeoutSeconds : 20) + ENDING_SECONDS;
+}
+
+function tolerations(given: PodSpec['tolerations'] = []): NonNullable<PodSpec['tolerations']> {
+  const ours = ['not-ready', 'unreachable'].map((what) => ({
+    ...{ key: `node.kubernetes.io/${what}`, operator: 'Exists', effect: 'NoExecute' },
+    tolerationSeconds: TOLERATED_SECONDS,
+  }));
+  return [...given, ...ours.filter(({ key }) => !given.some((one) => one.key === key))];
+}
+
+/** Machines and zones get about as many of a role each, where there is room. */
+function spread(labels: Record<string, string>): object[] {
+  return ['topology.kubernetes.io/zone', 'kubernetes.io/hostname'].map((topologyKey) => ({
+    ...{ maxSkew: 1, topologyKey, whenUnsatisfiable: 'ScheduleAnyway' },
+    labelSelector: { matchLabels: labels },
+  }));
+}
+
+/** The volume of a claim that is there already. The job's own claim is made from a template (fixtures.ts). */
+function stateVolumes({ spec }: TrainingJob): { name: string }[] {
+  const { claimName } = spec.scheduler.store;
+  return claimName === undefined
+    ? []
+    : [{ name: STATE_VOLUME, persistentVolumeClaim: { claimName } } as { name: string }];
+}
+
+/** A PS begins again in its Pod, empty. A worker is replaced, so that its last words stay to be read. */
+function restartPolicyOf({ spec }: TrainingJob, role: 'ps' | 'worker'): string {
+  return spec.replicaSpecs[role].restartPolicy ?? (role === 'ps' ? 'OnFailure' : 'Never');
+}
+
+/** The spec of a Pod. `start` is told to the scheduler. */
+export function podSpecOf(
+  job: TrainingJob,
+  role: PodRole,
+  selector: Record<string, string>,
+  start: Beginning = { startPs: 0, life: 1 },
+): PodSpec {
+  const given = job.spec.replicaSpecs[role].template?.spec ?? {};
+  const containers = given.containers ?? [];
+  const mine = containers.find((one) => one.name === CONTAINER);
+  return {
+    topologySpreadConstraints: spread(selector),
+    securityContext: {
+      ...{ runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1000, fsGroup: 1000 },
+      seccompProfile: { type: 'RuntimeDefault' },
+    },
+    automountServiceAccountToken: false,
+    ...placement(job),
+    ...given,
+    ...(role === 'ps'
+      ? { readinessGates: [...(given.readinessGates ?? []), { conditionType: REDUNDANT_GATE }] }
+      : {}),
+    ...(role === 'scheduler' ? {} : { restartPolicy: restartPolicyOf(job, role) }),
+    terminationGracePeriodSeconds: given.terminationGracePeriodSeconds ?? graceSeconds(job, role),
+    tolerations: tolerations(given.tolerations),
+    volumes: [
+      { name: 'tmp', emptyDir: {} } as { name: string },
+      ...(role === 'scheduler' ? stateVolumes(job) : []),
+      ...tlsVolumes(job),
+      ...(given.volumes ?? []),
+    ],
+    containers: [containerOf(job, role, start, mine), ...containers.filter((one) => one !== mine)],
+  };
+}
+
+/** Metadata of a Pod of the job; labels of the user's template are kept. */
+export function podMeta(job: TrainingJob, role: PodRole, meta: Meta): Meta {
+  const given = job.spec.replicaSpecs[role].template?.metadata;
+  const annotations = { ...gangAnnotations(job), ...given?.annotations, ...meta.annotations };
+  return {
+    ...meta,
+    labels: { ...queueLabels(job), ...given?.labels, ...meta.labels },
+    ...(Object.keys(annotations).length > 0 ? { annotations } : {}),
+  };
+}
+
+/** The Pod of a PS or worker. No other one has its index, ever. */
+export function podOf(
+  job: TrainingJob,
+  role: 'ps' | 'worker',
+  index: number,
+  selector: Record<string, string>,
+): ObjectManifest {
+  const meta = metaOf(job, podName(job, role, index), role);
+  const labels = { ...meta.labels, [INDEX_LABEL]: String(index) };
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: podMeta(job, role, { ...meta, labels }),
+    spec: podSpecOf(job, role, selector),
+  };
+}

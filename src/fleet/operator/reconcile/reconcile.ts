@@ -1,0 +1,113 @@
+/**
+ * One pass over a job: from what was observed to what is to be done. It is pure and level-triggered: it knows
+ * nothing of the pass before, and asks for nothing that is already so. What was observed may be out of date,
+ * so each action is one that does no harm when it is late:
+ *
+ * - The status is written first, on the version that was observed. Where that is out of date nothing else
+ *   happens. So an index is noted before there is a Pod that has it.
+ * - Names derive from indices: a Pod that was made already is not made again.
+ * - A PS of a job that goes on is deleted only when its process has ended, or when its machine is gone and
+ *   the job has given it up, or before it began. Where there are too many, the job is asked to empty some,
+ *   and they end by themselves. All go only when the job is suspended and the checkpoint of it is noted
+ *   (suspension.ts).
+ */
+import type { TrainingJob, TrainingJobStatus } from '../types.js';
+import { censusOf } from './census.js';
+import { creations } from './creations.js';
+import { ageing, cleaning, keptForRescue } from './ended.js';
+import { fixturesOf, sameAs, secretOf } from './fixtures.js';
+import { gates } from './gates.js';
+import { growthTold, starving } from './growth.js';
+import { schedulersOf, TOKEN_KEYS } from './names.js';
+import type { Action, ObservedJob } from './observed.js';
+import { planning } from './plan.js';
+import type { Beginning } from './pods.js';
+import { reclaimed } from './reclaim.js';
+import { removals } from './removals.js';
+import { sameValue } from './same.js';
+import { asks } from './scaling/asks.js';
+import { goalOf } from './scaling/goal.js';
+import { scalerSteps } from './scaling/scalers.js';
+import { beginningOf, begun, hasEnded, outcomeOf, statusOf } from './status.js';
+import { isPaused, type Stage, stageOf, suspending } from './suspension.js';
+import { deadlineOf, type ReconcileVerdict, verdictOf } from './verdict.js';
+
+/** Conditions whose every new reason is an event. */
+const STORY = new Set(['Suspended', 'Redundant', 'Restarting']);
+
+/** Objects that not every job has. */
+const OPTIONAL: ReadonlySet<string> = new Set(['NetworkPolicy', 'PodMonitor', 'PodGroup']);
+const NONE: ReadonlySet<string> = new Set();
+
+function told(job: TrainingJob, status: TrainingJobStatus): Action[] {
+  const event = (reason: string, message: string, warns = false): Action => ({
+    ...{ kind: 'event', type: warns ? 'Warning' : 'Normal', reason, message },
+  });
+  const before = new Map(job.status?.conditions?.map((one) => [one.type, one.reason]));
+  const story = (status.conditions ?? [])
+    .filter(({ type, reason }) => STORY.has(type) && before.get(type) !== reason)
+    .map(({ type, reason = '', message }) =>
+      event(`${type}${reason}`, message || `${type}: ${reason}`, reason === 'Degraded' || reason === 'Lost'),
+    );
+  if (status.phase === undefined || status.phase === job.status?.phase) return story;
+  const message = hasEnded(status) ? outcomeOf(job, status) : `phase ${status.phase}`;
+  return [...story, event(status.phase, message, status.phase === 'Failed')];
+}
+
+/** Objects that a job always has: address, scheduler, disruption budget, tokens. */
+function fixtures(observed: ObservedJob, stage: Stage, start: Beginning, leastPs: number): Action[] {
+  const { job, owned, secret } = observed;
+  const ended = hasEnded(job.status);
+  const cleans = job.spec.runPolicy.cleanPodPolicy !== 'None' && !keptForRescue(job.status);
+  const stop = ended ? cleans : isPaused(stage);
+  const extras = observed.extras ?? NONE;
+  const wanted = fixturesOf(job, stop ? 0 : schedulersOf(job), start, leastPs, extras);
+  const actions: Action[] = wanted
+    .filter((object) => !sameAs(object, owned))
+    .map((object) => ({ kind: 'apply', object }));
+  for (const object of owned.filter(({ kind }) => OPTIONAL.has(kind)))
+    if (!wanted.some(({ kind }) => kind === object.kind)) actions.push({ kind: 'delete', object });
+  if (secret || job.spec.auth || ended) return actions;
+  return [{ kind: 'secret', object: secretOf(job), keys: TOKEN_KEYS }, ...actions];
+}
+
+export function reconcile(observed: ObservedJob): Action[] {
+  const { job } = observed;
+  if (job.metadata.deletionTimestamp !== undefined) return [];
+  const census = censusOf(observed);
+  const over = hasEnded(job.status);
+  const stage: Stage = over ? 'none' : stageOf(observed, census);
+  const start = begun(observed, census, stage);
+  const paused = isPaused(stage);
+  const verdict: ReconcileVerdict = over || paused ? { ended: false } : verdictOf(observed, census, start);
+  const ends = over || verdict.ended;
+  const goesOn = !ends && !paused;
+  const leaving = new Set([...reclaimed(observed, census), ...starving(census)]);
+  const wanted = goalOf(job, observed.scalers ?? [], leaving);
+  // A pausing job wants no workers.
+  const goal = stage === 'none' ? wanted : { ...wanted, workers: 0 };
+  const { actions: made, next } = goesOn
+    ? creations(observed, census, start, goal)
+    : { actions: [], next: job.status?.nextIndex ?? { ps: 0, worker: 0 } };
+  const status = statusOf(observed, { census, start, verdict, next, goal: wanted, stage });
+  const deadline = goesOn ? deadlineOf(job, start.startTime) : undefined;
+  return [
+    ...(sameValue(status, job.status) ? [] : [{ kind: 'status' as const, status }]),
+    ...told(job, status),
+    ...(goesOn ? growthTold(job, census, status.memory) : []),
+    // A job that never began has no objects, and a new life begins in the next pass.
+    ...(status.startPs === undefined || stage === 'returning'
+      ? []
+      : fixtures(observed, stage, beginningOf(start), goal.leastPs)),
+    ...made,
+    ...(goesOn ? removals(observed, census, goal) : []),
+    ...(goesOn && stage === 'none' ? asks(observed, census, goal) : []),
+    ...(goesOn ? gates(observed, census, goal) : []),
+    ...(goesOn && stage === 'none' ? planning(observed) : []),
+    ...(ends ? [] : suspending(observed, census, stage)),
+    // ScaleOut and ScaleIn of a job that pauses wait.
+    ...(ends || stage === 'none' ? scalerSteps(observed, census, goal, ends) : []),
+    ...(over ? [...cleaning(observed, census), ...ageing(observed)] : []),
+    ...(deadline === undefined ? [] : [{ kind: 'wake' as const, at: deadline }]),
+  ];
+}

@@ -1,0 +1,137 @@
+/** The status of a job: what was observed, in the words that its users read. */
+import type { JobPhase, TrainingJob, TrainingJobStatus } from '../types.js';
+import { type Census, inState } from './census.js';
+import { conditionsOf, since } from './conditions.js';
+import { grownMemory } from './growth.js';
+import { type PodRole, type Replicated, selectorOf, wantedPs } from './names.js';
+import type { ObservedJob } from './observed.js';
+import { startPlan } from './plan.js';
+import type { Beginning } from './pods.js';
+import type { ScalingGoal } from './scaling/goal.js';
+import { scalingStatusOf } from './scaling/progress.js';
+import { isPaused, type Stage, savedFor } from './suspension.js';
+import { timeOf } from './time.js';
+import { ownFailures, type ReconcileVerdict } from './verdict.js';
+
+const ROLES: readonly PodRole[] = ['scheduler', 'ps', 'worker'];
+
+export const hasEnded = (status: TrainingJobStatus | undefined): boolean =>
+  status?.phase === 'Succeeded' || status?.phase === 'Failed';
+
+/** Pods that failed are counted once, whether they are still there or not. */
+function failures(census: Census, before: TrainingJobStatus) {
+  const known = new Set(before.failedPods);
+  const there = { ps: ownFailures(census.ps), worker: ownFailures(census.worker) };
+  const fresh = (role: Replicated): number => there[role].filter(({ name }) => !known.has(name)).length;
+  const sum = (role: Replicated): number => (before.restarts?.[role] ?? 0) + fresh(role);
+  const restarts = { ps: sum('ps'), worker: sum('worker') };
+  return {
+    restartCount: (before.restartCount ?? 0) + fresh('ps') + fresh('worker'),
+    ...(restarts.ps + restarts.worker > 0 ? { restarts } : {}),
+    failedPods: [...there.ps, ...there.worker].map(({ name }) => name),
+  };
+}
+
+function grown(job: TrainingJob, census: Census): Pick<TrainingJobStatus, 'memory'> {
+  const memory = grownMemory(job, census);
+  return memory ? { memory } : {};
+}
+
+/** The part of the status that the verdict needs: times and counts of this life. */
+export function begun({ job, now }: ObservedJob, census: Census, stage: Stage) {
+  const before = job.status ?? {};
+  const again = stage === 'returning';
+  const { suspended, ...rest } = before;
+  return {
+    ...(again ? rest : before),
+    startTime: (again ? undefined : before.startTime) ?? timeOf(now),
+    startPs: (again ? undefined : before.startPs) ?? wantedPs(job),
+    startCheckpoint: (again ? undefined : before.startCheckpoint) ?? startPlan(job),
+    ...(again && suspended ? { life: (before.life ?? 1) + 1, restore: suspended.place } : {}),
+    ...(hasEnded(before) ? {} : { ...failures(census, before), ...grown(job, census) }),
+  };
+}
+
+/** Results of a pass. */
+interface Passed {
+  census: Census;
+  start: ReturnType<typeof begun>;
+  verdict: ReconcileVerdict;
+  next: { ps: number; worker: number };
+  goal: ScalingGoal;
+  stage: Stage;
+}
+
+export const beginningOf = (start: ReturnType<typeof begun>): Beginning => {
+  const { startPs, life = 1, restore, startCheckpoint: checkpoint } = start;
+  return { startPs, life, restore, checkpoint };
+};
+
+function phaseOf(
+  { job, report }: ObservedJob,
+  { census, verdict, stage }: Passed,
+  scaler: string | undefined,
+): JobPhase {
+  const before = job.status?.phase;
+  if (verdict.ended) return verdict.phase;
+  if (stage === 'suspended') return 'Suspended';
+  if (before === 'Running' || before === 'Scaling') return scaler === undefined ? 'Running' : 'Scaling';
+  const formed = report !== undefined && report.redundancy !== 'forming';
+  return formed && census.worker.some((one) => one.ready) ? 'Running' : 'Pending';
+}
+
+const selectorText = (selector: Record<string, string>): string =>
+  Object.entries(selector)
+    .map(([key, value]) => `${key}=${value}`)
+    .join(',');
+
+/** The status after a pass. A job that has ended keeps its outcome, whatever becomes of its Pods. */
+export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStatus {
+  const { job, report, now } = observed;
+  const { census, start, verdict, next: nextIndex, goal, stage } = passed;
+  const ended = hasEnded(job.status);
+  const scaling = ended || verdict.ended ? {} : scalingStatusOf(observed, census, goal);
+  const phase = ended ? job.status!.phase! : phaseOf(observed, passed, scaling.currentScaler);
+  const counts = (role: PodRole) => ({
+    active: inState(census[role], 'active').length,
+    ready: inState(census[role], 'active').filter((one) => one.ready).length,
+    succeeded: inState(census[role], 'succeeded').length,
+    failed: inState(census[role], 'failed').length,
+  });
+  const replicaStatuses = Object.fromEntries(ROLES.map((role) => [role, counts(role)]));
+  const names = (role: PodRole) => inState(census[role], 'active').map(({ name }) => name);
+  const seen = report?.redundancy ?? (isPaused(stage) ? 'none' : 'unknown');
+  const redundancy = ended || verdict.ended ? start.redundancy : seen;
+  const suspended = savedFor(observed, stage);
+  const progress = report?.progress ?? start.progress;
+  const lastCheckpoint = report?.lastCheckpoint ?? start.lastCheckpoint;
+  const conditions = ended
+    ? (start.conditions ?? [])
+    : since(conditionsOf(observed, census, verdict, phase, goal, stage), start.conditions, now);
+  const { currentScaler: _, change: __, targetPs: ___, ...more } = start;
+  const { startTime, startPs, startCheckpoint, ...kept } = more;
+  // A job that is suspended before it began has no beginning.
+  const never = stage === 'suspended' && job.status?.startPs === undefined;
+  return {
+    ...kept,
+    ...scaling,
+    ...(never ? {} : { startTime, startPs, startCheckpoint }),
+    ...(suspended ? { suspended } : {}),
+    ...{ phase, replicaStatuses, nextIndex, conditions },
+    ...(job.metadata.generation === undefined ? {} : { observedGeneration: job.metadata.generation }),
+    ...(verdict.ended && start.completionTime === undefined ? { completionTime: timeOf(now) } : {}),
+    ...(redundancy === undefined ? {} : { redundancy }),
+    ...(progress ? { progress } : {}),
+    ...(lastCheckpoint ? { lastCheckpoint } : {}),
+    ps: `${replicaStatuses.ps!.ready}/${goal.ps}`,
+    workers: `${replicaStatuses.worker!.ready}/${goal.workers}`,
+    workersActive: replicaStatuses.worker!.active,
+    workerSelector: selectorText(selectorOf(job, 'worker')),
+    currentPs: names('ps'),
+    currentWorkers: names('worker'),
+  };
+}
+
+/** Message of the event about the end of a job, which `kubectl describe` shows. */
+export const outcomeOf = (job: TrainingJob, status: TrainingJobStatus): string =>
+  status.conditions?.find(({ type }) => type === status.phase)?.message ?? job.metadata.name;

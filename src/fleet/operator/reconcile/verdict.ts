@@ -1,0 +1,111 @@
+/** Whether a job has ended, and how. */
+import type { TrainingJob, TrainingJobStatus } from '../types.js';
+import { type Census, inState, type Member, permanentProblem } from './census.js';
+import { memoryOf } from './memory.js';
+import type { ObservedJob } from './observed.js';
+import { quantityOf } from './quantity.js';
+
+/** Why a job has failed. */
+export type FailureReason = 'BadInput' | 'BackoffLimitExceeded' | 'DeadlineExceeded' | 'Unrecoverable';
+
+export type ReconcileVerdict =
+  | { ended: false }
+  | { ended: true; phase: 'Succeeded'; message: string }
+  | { ended: true; phase: 'Failed'; reason: FailureReason; message: string };
+
+/**
+ * Pods that have failed by themselves, and not to make room for something else. A Pod that was killed for
+ * want of memory has failed when there is no more for it.
+ */
+export function ownFailures(members: readonly Member[]): Member[] {
+  return members.filter(({ state, disrupted, starved }) =>
+    state === 'failed' ? !disrupted && starved !== 'grows' : state === 'active' && starved === 'spent',
+  );
+}
+
+/** A worker exits with 0 when every sample is trained. One that is deleted does, too. */
+export function finishedWorkers(census: Census): Member[] {
+  return inState(census.worker, 'succeeded').filter((one) => !one.disrupted);
+}
+
+/**
+ * A problem that no other attempt would mend. The newest end of a process that is started again in its Pod
+ * counts until it is ready.
+ */
+function problemOf(census: Census): { member: Member; problem: string } | undefined {
+  const candidates = [
+    ...[...census.scheduler, ...census.ps].filter((one) => one.state !== 'ending' && !one.ready),
+    ...inState(census.worker, 'active').filter((one) => !one.ready),
+    ...ownFailures(census.worker),
+  ];
+  for (const member of candidates) {
+    const problem = permanentProblem(member.exit);
+    if (problem !== undefined) return { member, problem };
+  }
+  return undefined;
+}
+
+/** The end of a process in one line, with its last words. */
+export function describeEnd({ name, exit, starved, pod }: Member): string {
+  if (!exit) return `${name} failed`;
+  const how = exit.signal ? `signal ${exit.signal}` : (exit.reason ?? 'Error');
+  const last = exit.message?.trim().split('\n').at(-1);
+  const had = quantityOf(memoryOf(pod) ?? 0);
+  const spent = starved === 'spent' ? `, with ${had} of memory, and resourceLimits allows no more` : '';
+  return `${name}: exit code ${exit.exitCode} (${how})${last ? `: ${last}` : ''}${spent}`;
+}
+
+/** Time by which a job has to have ended. Milliseconds since 1970. */
+export function deadlineOf(job: TrainingJob, startTime: string): number | undefined {
+  const seconds = job.spec.runPolicy.activeDeadlineSeconds;
+  return seconds === undefined ? undefined : Date.parse(startTime) + seconds * 1000;
+}
+
+/** The failures beyond those that there may be, in a sentence. */
+function excessOf(
+  { spec }: TrainingJob,
+  census: Census,
+  { restartCount = 0, restarts }: Pick<TrainingJobStatus, 'restartCount' | 'restarts'>,
+): string | undefined {
+  // A worker that begins again in its Pod has failed before. A PS comes back empty, which parity makes good.
+  const again = inState(census.worker, 'active').reduce((sum, one) => sum + one.restarts, 0);
+  const { ps, worker } = spec.replicaSpecs;
+  const limits: [what: string, count: number, limit: number | undefined, members: Member[]][] = [
+    ['Pods', restartCount + again, spec.runPolicy.backoffLimit, [...census.ps, ...census.worker]],
+    ['PS', restarts?.ps ?? 0, ps.restartCount, census.ps],
+    ['workers', (restarts?.worker ?? 0) + again, worker.restartCount, census.worker],
+  ];
+  for (const [what, count, limit, members] of limits) {
+    if (limit === undefined || count <= limit) continue;
+    const last = ownFailures(members).at(-1) ?? members.findLast((one) => one.exit !== undefined);
+    return `${count} ${what} failed, and ${limit} may${last ? `; ${describeEnd(last)}` : ''}`;
+  }
+  return undefined;
+}
+
+export function verdictOf(
+  { job, now }: Pick<ObservedJob, 'job' | 'now'>,
+  census: Census,
+  status: Pick<TrainingJobStatus, 'restartCount' | 'restarts'> & { startTime: string },
+): ReconcileVerdict {
+  const failed = (reason: FailureReason, message: string): ReconcileVerdict => ({
+    ...{ ended: true, phase: 'Failed', reason, message },
+  });
+  const done = finishedWorkers(census);
+  if (done.length > 0 && inState(census.worker, 'active').length === 0)
+    return { ended: true, phase: 'Succeeded', message: `${done[0]!.name} found all samples trained` };
+  const found = problemOf(census);
+  if (found) {
+    const reason = found.problem.startsWith('UNRECOVERABLE') ? 'Unrecoverable' : 'BadInput';
+    return failed(reason, `${found.member.name}: ${found.problem}`);
+  }
+  const excess = excessOf(job, census, status);
+  if (excess !== undefined) return failed('BackoffLimitExceeded', excess);
+  const deadline = deadlineOf(job, status.startTime);
+  if (deadline !== undefined && now >= deadline)
+    return failed(
+      'DeadlineExceeded',
+      `it has not ended in ${job.spec.runPolicy.activeDeadlineSeconds} s since its start`,
+    );
+  return { ended: false };
+}

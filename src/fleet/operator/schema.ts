@@ -1,0 +1,119 @@
+/**
+ * Declares what a custom resource may hold. One declaration gives the OpenAPI schema that the API server
+ * validates with, and the TypeScript type that the operator reads.
+ */
+
+/** A structural schema of OpenAPI v3, as far as custom resources use it. */
+export interface JsonSchema {
+  type?: 'object' | 'array' | 'string' | 'integer' | 'number' | 'boolean';
+  format?: string;
+  description?: string;
+  default?: unknown;
+  enum?: readonly string[];
+  pattern?: string;
+  minimum?: number;
+  maximum?: number;
+  minLength?: number;
+  maxLength?: number;
+  maxItems?: number;
+  items?: JsonSchema;
+  properties?: Record<string, JsonSchema>;
+  additionalProperties?: JsonSchema;
+  required?: string[];
+  'x-kubernetes-preserve-unknown-fields'?: true;
+  'x-kubernetes-list-type'?: 'atomic' | 'map' | 'set';
+  'x-kubernetes-list-map-keys'?: readonly string[];
+  'x-kubernetes-validations'?: readonly SchemaRule[];
+}
+
+/** A rule in CEL, and the sentence that a user reads who breaks it. */
+export interface SchemaRule {
+  rule: string;
+  message: string;
+}
+
+type Presence = 'required' | 'defaulted' | 'optional';
+
+/** A field of type T. Objects from the API server always have a field that is required or has a default. */
+export interface Field<T, P extends Presence = Presence> {
+  readonly schema: JsonSchema;
+  readonly presence: P;
+  /** Never set: it carries the type. */
+  readonly holds?: T;
+}
+type Fields = Readonly<Record<string, Field<unknown>>>;
+/** The type of what a field holds. */
+export type Holds<F> = F extends Field<infer T, Presence> ? T : never;
+type There<F extends Fields> = {
+  [K in keyof F as F[K]['presence'] extends 'optional' ? never : K]: Holds<F[K]>;
+};
+type Absent<F extends Fields> = {
+  [K in keyof F as F[K]['presence'] extends 'optional' ? K : never]?: Holds<F[K]> | undefined;
+};
+type Flat<T> = { [K in keyof T]: T[K] };
+type ObjectOf<F extends Fields> = Flat<There<F> & Absent<F>>;
+
+function scalar<T>(schema: JsonSchema): Field<T, 'optional'> {
+  return { schema, presence: 'optional' };
+}
+
+export const text = (description: string, more: JsonSchema = {}) =>
+  scalar<string>({ type: 'string', description, ...more });
+export const time = (description: string) => text(description, { format: 'date-time' });
+export const integer = (description: string, minimum: number, maximum?: number) =>
+  scalar<number>({ type: 'integer', description, minimum, ...(maximum === undefined ? {} : { maximum }) });
+export const flag = (description: string) => scalar<boolean>({ type: 'boolean', description });
+export const choice = <const V extends string>(description: string, values: readonly V[]) =>
+  scalar<V>({ type: 'string', description, enum: values });
+/** Any object: the API that it is for says what is right. */
+export const anything = <T>(description: string) =>
+  scalar<T>({ type: 'object', description, 'x-kubernetes-preserve-unknown-fields': true });
+
+export function list<F extends Field<unknown>>(
+  description: string,
+  item: F,
+  more: JsonSchema = {},
+): Field<Holds<F>[], 'optional'> {
+  return scalar({ type: 'array', description, items: item.schema, ...more });
+}
+
+export function map<F extends Field<unknown>>(
+  description: string,
+  value: F,
+): Field<Record<string, Holds<F>>, 'optional'> {
+  return scalar({ type: 'object', description, additionalProperties: value.schema });
+}
+
+export function object<F extends Fields>(
+  description: string,
+  fields: F,
+  rules: readonly SchemaRule[] = [],
+): Field<ObjectOf<F>, 'optional'> {
+  const required = Object.keys(fields).filter((name) => fields[name]?.presence === 'required');
+  return scalar({
+    type: 'object',
+    description,
+    properties: Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.schema])),
+    ...(required.length > 0 ? { required } : {}),
+    ...(rules.length > 0 ? { 'x-kubernetes-validations': rules } : {}),
+  });
+}
+
+export function required<T>(field: Field<T>): Field<T, 'required'> {
+  return { schema: field.schema, presence: 'required' };
+}
+
+/**
+ * A field that the API server fills in. The default `{}` of an object has the defaults of its fields filled
+ * in.
+ */
+export function defaulted<T>(field: Field<T>, value: T | Record<string, never>): Field<T, 'defaulted'> {
+  return { schema: { ...field.schema, default: value }, presence: 'defaulted' };
+}
+
+/** A field that never changes once it was set. */
+export function immutable<T, P extends Presence>(field: Field<T, P>, message: string): Field<T, P> {
+  const rules = field.schema['x-kubernetes-validations'] ?? [];
+  const fixed = { rule: 'self == oldSelf', message };
+  return { ...field, schema: { ...field.schema, 'x-kubernetes-validations': [...rules, fixed] } };
+}

@@ -1,0 +1,189 @@
+/**
+ * The class behind `Client`. Users get the interface; tools, workers and benchmarks of this project get the
+ * session and the requests by `internalsOf`.
+ */
+import { KintsugiError } from '../../common/errors.js';
+import { checkArray, checkFields, checkOptions, checkTimeout } from '../../common/options.js';
+import { DEFAULT_OPTIMIZER, NO_EXTRAS } from '../../engine/optimizers.js';
+import type { EventFields, JobEvent, ToldKind } from '../../protocol/events.js';
+import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
+import type { JobStatus } from '../../protocol/messages.js';
+import { CHECKPOINT_PLAN } from '../../protocol/saving.js';
+import { onlyKnownTable, tableProblem } from '../../protocol/table-rules.js';
+import type { Client } from './api.js';
+import { isAuditTable } from './audit.js';
+import { ClientRequests } from './calls.js';
+import { type EventsOptions, eventsOf, tellEvent } from './events.js';
+import type { ClientInternals } from './internals.js';
+import { type JobSnapshot, OBSERVE_OPTIONS, type ObserveOptions, observe } from './observe.js';
+import {
+  type CheckpointResult,
+  type PullInto,
+  type PullOptions,
+  type PullRequest,
+  type PushCounts,
+  type PushRequest,
+  type RequestOptions,
+  type ScanBatch,
+  type ScanOptions,
+  TABLE_OPTIONS,
+  type Table,
+  type TableOptions,
+} from './options.js';
+import type { ReplicaReads } from './replica-reads.js';
+import { type RestoredLost, type RestoreLostOptions, restoreLost } from './restore.js';
+import { scan } from './scan.js';
+import type { Session } from './session.js';
+import { checkShape, JobTable, newTableProblem } from './tables.js';
+
+export class ConnectedClient implements Client {
+  readonly #session: Session;
+  readonly #requests: ClientRequests;
+  readonly #replicas: ReplicaReads | undefined;
+
+  constructor(session: Session, audit: boolean, replicas: ReplicaReads | undefined) {
+    this.#session = session;
+    this.#replicas = replicas;
+    this.#requests = new ClientRequests(session, audit, replicas);
+  }
+
+  /** @throws BAD_ARGUMENT for anything that is no client of this library */
+  static internalsOf(client: object): ClientInternals {
+    if (!(client instanceof ConnectedClient))
+      throw new KintsugiError('BAD_ARGUMENT', 'client must be what connect has given');
+    return { session: client.#session, requests: client.#requests };
+  }
+
+  get id(): number {
+    return this.#session.id;
+  }
+
+  get clusterMap(): ClusterMap {
+    return this.#session.map;
+  }
+
+  get unacknowledged(): number {
+    return this.#session.core.unacknowledged;
+  }
+
+  // ---- tables
+
+  async createTable(options: TableOptions): Promise<Table> {
+    const [table] = await this.createTables([options]);
+    return table!;
+  }
+
+  async createTables(options: readonly TableOptions[]): Promise<Table[]> {
+    checkArray('createTables: tables', options);
+    const specs = options.map((table) => this.#specFor(table));
+    const session = this.#session;
+    const reply = await session.ask((id) => ({ t: 'createTables', id, specs }));
+    if (reply.t !== 'tablesCreated') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+    if (reply.code) throw new KintsugiError(reply.code, reply.message ?? reply.code);
+    await session.until(() => reply.tables.every((table) => tableByName(session.map, table.name)));
+    return reply.tables.map((spec) => new JobTable(this, spec));
+  }
+
+  /** @throws BAD_ARGUMENT */
+  #specFor(table: TableOptions): Omit<TableSpec, 'id'> {
+    checkFields('createTable', table, TABLE_OPTIONS);
+    const spec = {
+      name: table.name,
+      pool: table.pool ?? 'embedding',
+      dim: table.dim,
+      optimizer: table.optimizer ?? DEFAULT_OPTIMIZER,
+      initializer: table.initializer ?? { kind: 'uniform' as const, low: -0.05, high: 0.05 },
+      seed: table.seed ?? 0,
+    };
+    // Validate here too: the scheduler treats a malformed specification as a broken peer and closes the
+    // connection.
+    const problem = tableProblem(spec, this.clusterMap.pools) ?? newTableProblem(spec);
+    if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
+    const known = onlyKnownTable(spec);
+    const { optimizer, initializer } = known;
+    checkOptions(`table "${spec.name}": ${optimizer.kind}`, spec.optimizer, { ...NO_EXTRAS, ...optimizer });
+    checkOptions(`table "${spec.name}": ${initializer.kind}`, spec.initializer, initializer);
+    return known;
+  }
+
+  table(name: string): Table {
+    return new JobTable(this, this.#requests.specOf(name));
+  }
+
+  tables(): TableSpec[] {
+    return this.clusterMap.tables.filter((table) => !isAuditTable(table.name));
+  }
+
+  rowWidth(spec: TableSpec): number {
+    checkShape('rowWidth', spec);
+    return this.#requests.rowWidth(spec);
+  }
+
+  // ---- rows
+
+  async pull(requests: readonly PullInto[], options: PullOptions = {}): Promise<Float32Array[]> {
+    return this.#requests.pull(requests, 'values', options);
+  }
+
+  async pullFull(requests: readonly PullRequest[], options: RequestOptions = {}): Promise<Float32Array[]> {
+    return this.#requests.pull(requests, 'rows', options);
+  }
+
+  async push(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {
+    await this.#requests.push(requests, 'values', options);
+  }
+
+  async assign(requests: readonly PushRequest[], options: RequestOptions = {}): Promise<void> {
+    await this.#requests.push(requests, 'rows', options);
+  }
+
+  scan(table: PullRequest['table'], options: ScanOptions = {}): AsyncGenerator<ScanBatch, void> {
+    return scan(ConnectedClient.internalsOf(this), this.#requests.specOf(table), options);
+  }
+
+  // ---- the job
+
+  status(): Promise<JobStatus> {
+    return this.#session.status();
+  }
+
+  async observe(options: ObserveOptions = {}): Promise<JobSnapshot> {
+    checkOptions('observe', options, OBSERVE_OPTIONS);
+    if (options.timeoutMs !== undefined) checkTimeout('observe: timeoutMs', options.timeoutMs);
+    return observe(this.#session, options);
+  }
+
+  events(options: EventsOptions = {}): AsyncGenerator<JobEvent, void> {
+    return eventsOf(this.#session, options);
+  }
+
+  tellEvent(kind: ToldKind, fields: EventFields): Promise<number> {
+    return tellEvent(this.#session, kind, fields);
+  }
+
+  async checkpoint(): Promise<CheckpointResult> {
+    const reply = await this.#session.ask((id) => ({ t: 'saveNow', id, name: CHECKPOINT_PLAN }));
+    if (reply.t !== 'saveDone') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+    const { code, message, number, rows, bytes, tookMs } = reply;
+    if (code) throw new KintsugiError(code, message ?? code);
+    return { number, rows, bytes, tookMs };
+  }
+
+  restore(place: string, options: RestoreLostOptions): Promise<RestoredLost> {
+    return restoreLost(this.#session, place, options);
+  }
+
+  pushCounts(): PushCounts[] {
+    return this.#requests.counts();
+  }
+
+  close(): Promise<void> {
+    this.#replicas?.close();
+    return this.#session.close();
+  }
+}
+
+/** The session and the requests behind a client. @throws BAD_ARGUMENT for anything else */
+export function internalsOf(client: object): ClientInternals {
+  return ConnectedClient.internalsOf(client);
+}

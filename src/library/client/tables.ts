@@ -1,0 +1,136 @@
+/** Tables as callers hold them, and how a client knows that one is of its job. */
+import { isDeepStrictEqual } from 'node:util';
+import { KintsugiError } from '../../common/errors.js';
+import { checkOptions } from '../../common/options.js';
+import { optimizerProblem } from '../../engine/optimizers.js';
+import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
+import { MAX_DIM } from '../../protocol/table-rules.js';
+import {
+  PUSH_OPTIONS,
+  type PullOptions,
+  type PullRequest,
+  type PushOptions,
+  type PushRequest,
+  type RequestOptions,
+  type ScanBatch,
+  type ScanOptions,
+  type Table,
+} from './options.js';
+
+/** The job of each specification that a client gave out. Specifications are frozen, so they are unchanged. */
+const jobOf = new WeakMap<TableSpec, string>();
+
+/** The parts of a client that the tables it gave out use. */
+interface TableClient {
+  readonly clusterMap: ClusterMap;
+  pull(requests: readonly PullRequest[], options?: PullOptions): Promise<Float32Array[]>;
+  push(requests: readonly PushRequest[], options?: RequestOptions): Promise<void>;
+  scan(table: Table, options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
+}
+
+/** See {@link Table}. */
+export class JobTable implements Table {
+  readonly spec: TableSpec;
+
+  constructor(
+    private readonly client: TableClient,
+    spec: TableSpec,
+  ) {
+    this.spec = Object.freeze({ ...spec });
+    jobOf.set(this.spec, client.clusterMap.job);
+  }
+
+  get name(): string {
+    return this.spec.name;
+  }
+
+  get dim(): number {
+    return this.spec.dim;
+  }
+
+  async pull(keys: BigUint64Array, options?: PullOptions): Promise<Float32Array> {
+    const [rows] = await this.client.pull([{ table: this, keys }], options);
+    return rows!;
+  }
+
+  async push(keys: BigUint64Array, gradients: Float32Array, options: PushOptions = {}): Promise<void> {
+    checkOptions('push', options, PUSH_OPTIONS);
+    const { lr, ...rest } = options;
+    await this.client.push([{ table: this, keys, gradients, lr }], rest);
+  }
+
+  scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void> {
+    return this.client.scan(this, options);
+  }
+}
+
+/** Finds the specifications of tables that callers name or give. */
+export class KnownTables {
+  /**
+   * By the object that a caller gave: what the map says. The map's own is used, because a caller may change
+   * the other one later.
+   */
+  private readonly verified = new WeakMap<TableSpec, TableSpec>();
+
+  constructor(private readonly map: () => ClusterMap) {}
+
+  /** @throws UNKNOWN_TABLE, BAD_ARGUMENT */
+  specOf(table: PullRequest['table']): TableSpec {
+    if (typeof table === 'string') return this.named(table);
+    const given = table?.spec;
+    if (typeof given !== 'object' || given === null)
+      throw new KintsugiError('BAD_ARGUMENT', 'table must be a table or its name');
+    return this.verified.get(given) ?? this.verify(given);
+  }
+
+  private named(name: string): TableSpec {
+    const spec = tableByName(this.map(), name);
+    if (!spec) throw new KintsugiError('UNKNOWN_TABLE', `no table "${name}" exists in this job`);
+    return spec;
+  }
+
+  /**
+   * Nodes know tables by their ids, which say nothing of the job: another table with the same id would take
+   * the rows.
+   */
+  private verify(given: TableSpec): TableSpec {
+    const { job, tables } = this.map();
+    const name = String(given.name);
+    const known = tables.find(({ id }) => id === given.id);
+    // Another client of the job may have created it a moment ago.
+    if (!known && jobOf.get(given) === job) return given;
+    if (!known || known.name !== given.name)
+      throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" is none of this job: its id is ${given.id}`);
+    if (!isDeepStrictEqual({ ...given }, { ...known }))
+      throw new KintsugiError('BAD_ARGUMENT', `table "${name}" is not as this job has it`);
+    this.verified.set(given, known);
+    return known;
+  }
+}
+
+/** The largest float32: what a row holds is of single precision. */
+const LARGEST = 2 ** 128 - 2 ** 104;
+/** Names are written to logs, pages and files, and must come out as they went in. */
+const UNWRITABLE = /[\p{Cc}\p{Cs}]/u;
+
+/** Why no new table should be as this valid specification says, in one line; undefined when it may. */
+export function newTableProblem({ name, initializer }: Omit<TableSpec, 'id'>): string | undefined {
+  if (UNWRITABLE.test(name))
+    return 'the name of a table must have neither control characters nor halves of characters';
+  const where = `table ${JSON.stringify(name)}: initializer ${initializer.kind}`;
+  for (const [field, value] of Object.entries(initializer))
+    if (typeof value === 'number' && Math.abs(value) > LARGEST)
+      return `${where}: ${field} must be a number that single precision holds`;
+  if (initializer.kind === 'uniform' && initializer.low > initializer.high)
+    return `${where}: low must not be above high`;
+  if (initializer.kind === 'normal' && initializer.std < 0) return `${where}: std must not be below 0`;
+  return undefined;
+}
+
+/** Checks the fields that decide how long a row is. @throws BAD_ARGUMENT */
+export function checkShape(where: string, given: Pick<TableSpec, 'dim' | 'optimizer'>): void {
+  const { dim, optimizer } = (given ?? {}) as Partial<TableSpec>;
+  const isDim = Number.isInteger(dim) && dim! >= 1 && dim! <= MAX_DIM;
+  const problem = isDim ? optimizerProblem(optimizer!) : `dim must be an integer from 1 to ${MAX_DIM}`;
+  if (problem) throw new KintsugiError('BAD_ARGUMENT', `${where}: ${problem}`);
+}

@@ -1,0 +1,46 @@
+/** The rules of a specification of a data set, and the difference between two specifications. */
+import type { DatasetSpec } from './samples.js';
+
+/** Most ranges of one epoch, and most epochs. */
+const MAX_RANGES = 1 << 20;
+const MAX_EPOCHS = 1 << 20;
+
+/** Number of ranges of one epoch; an empty file has none. */
+export function rangeCount({ files }: Pick<DatasetSpec, 'files'>): number {
+  return files.reduce((sum, { size, rangeBytes }) => sum + Math.ceil(size / rangeBytes), 0);
+}
+
+/** The problem with a specification, for people; undefined when it can be used. */
+export function datasetProblem(spec: DatasetSpec): string | undefined {
+  if (spec.files.length === 0) return 'a data set needs files';
+  if (spec.epochs < 1 || spec.epochs > MAX_EPOCHS) return `a data set has 1 to ${MAX_EPOCHS} epochs`;
+  if (spec.batch < 1) return 'a batch needs samples';
+  if (spec.files.some(({ rangeBytes }) => rangeBytes < 1)) return 'a range needs bytes';
+  if (spec.follow && spec.epochs !== 1) return 'files that grow are trained for one epoch';
+  if (spec.follow && spec.files.some(({ size }) => size > 0)) return 'files that grow begin with no bytes';
+  const count = rangeCount(spec);
+  return count > MAX_RANGES
+    ? `${count} ranges are more than ${MAX_RANGES}: cut the files into larger ones`
+    : undefined;
+}
+
+/**
+ * The difference between a specification and the registered one, for people; undefined if there is none.
+ * `rangeBytes` and `seed` may differ: those that were registered first hold.
+ */
+export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string | undefined {
+  const follows = (of: DatasetSpec) => (of.follow ? 'files that grow' : 'files that do not grow');
+  if (follows(known) !== follows(spec)) return `${follows(known)}, not ${follows(spec)}`;
+  const files = (of: DatasetSpec) => of.files.map(({ name, size }) => `${name} (${size} bytes)`).join(', ');
+  if (files(known) !== files(spec)) return `the files ${files(known)}, not ${files(spec)}`;
+  for (const field of ['batch', 'epochs', 'shuffle', 'staleness'] as const)
+    if (known[field] !== spec[field]) return `${field} ${known[field]}, not ${spec[field]}`;
+  return undefined;
+}
+
+/** The specification with known fields only: a message may have others, which a store may refuse. */
+export function onlyKnownDataset(spec: DatasetSpec): DatasetSpec {
+  const { follow, files, batch, epochs, seed, shuffle, staleness } = spec;
+  const known = files.map(({ name, size, rangeBytes }) => ({ name, size, rangeBytes }));
+  return { ...(follow && { follow }), files: known, batch, epochs, seed, shuffle, staleness };
+}

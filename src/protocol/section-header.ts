@@ -1,0 +1,43 @@
+/**
+ * The header of a REQUEST section: its tables, and the number of rows of each (src/engine/native.ts).
+ */
+
+const PREFIX_BYTES = 8;
+const ENTRY_BYTES = 16;
+const KEY_BYTES = 8;
+/** Bytes of a value of a row. */
+export const FLOAT_BYTES = 4;
+/** Arrays in a section are padded to a multiple of it. */
+const ALIGNMENT = 8;
+
+/**
+ * Calls `visit(table, rows, width)` for each table that the section in bytes `start` to `end` names. The
+ * section is not validated yet, so reading ends at the first entry that cannot be right. The engine refuses
+ * such a section.
+ */
+export function readSectionHeader(
+  section: DataView,
+  start: number,
+  end: number,
+  tables: number,
+  visit: (table: number, rows: number, width: number) => void,
+): void {
+  if (end - start < PREFIX_BYTES) return;
+  const count = section.getUint32(start, true);
+  if (count > (end - start - PREFIX_BYTES) / ENTRY_BYTES) return;
+  for (let at = start + PREFIX_BYTES, left = count; left > 0; at += ENTRY_BYTES, left--) {
+    const table = section.getUint32(at, true);
+    const rows = section.getUint32(at + 4, true);
+    if (table > tables || rows > (end - start) / KEY_BYTES) return;
+    visit(table, rows, section.getUint32(at + 8, true));
+  }
+}
+
+/** Size of the ROWS section that answers a pull. A malformed section gets no rows, whatever this returns. */
+export function answerBytes(section: DataView, start: number, end: number, tables: number): number {
+  let bytes = 0;
+  readSectionHeader(section, start, end, tables, (_, rows, width) => {
+    bytes += Math.ceil((rows * width * FLOAT_BYTES) / ALIGNMENT) * ALIGNMENT;
+  });
+  return bytes;
+}

@@ -1,0 +1,49 @@
+/**
+ * Where a PS puts the answer to a pull: into memory with room for the header of a frame, which is then built
+ * around the rows (net/transport/part-memory.ts). All sections of a request go into one buffer, one after the
+ * other, as they do in its answer.
+ */
+import { type PartBuffer, PartMemory } from '../../net/transport/index.js';
+
+/** Rows that do not fit get memory of their own, and are copied into their frame. */
+const ANSWER_BYTES = 4 << 20;
+/** An answer to a request of fewer bytes, some hundred keys, is cheaper to copy. */
+const FROM_BYTES = 1024;
+/** Answers that wait for the end of a turn of the event loop, in buffers of that size, all together. */
+const MAX_WAITING = 8;
+/**
+ * While sockets hold so many bytes, further answers have memory of their own. Otherwise every client that
+ * reads slowly would keep a buffer.
+ */
+const MAX_LENT_BYTES = 64 << 20;
+
+export class Answers {
+  private readonly memory = new PartMemory();
+  private waiting: PartBuffer[] = [];
+
+  /**
+   * Takes the step that handles a request of `bytes`, with a buffer for its answer; undefined: the answer has
+   * memory of its own.
+   */
+  step<T>(bytes: number, take: (buffer: PartBuffer | undefined) => T): T {
+    const { memory, waiting } = this;
+    if (bytes < FROM_BYTES || waiting.length === MAX_WAITING || memory.lentBytes >= MAX_LENT_BYTES)
+      return take(undefined);
+    const buffer = memory.open(ANSWER_BYTES);
+    try {
+      const result = take(buffer);
+      waiting.push(buffer);
+      return result;
+    } catch (error) {
+      // Answers that were given before the error may still be sent.
+      memory.abandon(buffer);
+      throw error;
+    }
+  }
+
+  /** All answers have been sent. */
+  sent(): void {
+    for (const buffer of this.waiting) buffer.close();
+    this.waiting = [];
+  }
+}

@@ -1,0 +1,36 @@
+/** Limits and timers of the nodes of a schedule: small, so that a short schedule reaches them. */
+import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
+import { type SimConfig, silentClients } from './config.js';
+import { Random } from './random.js';
+
+export const MAX_STEPS = 60_000;
+
+/** `retry`: protocol timers, in steps. */
+export function limitsOf(config: SimConfig, retry: number): Policy {
+  return {
+    ...DEFAULT_POLICY,
+    retryMs: retry,
+    heartbeatMs: Math.ceil(retry / 2),
+    parkedPullMs: MAX_STEPS,
+    recoveryWindow: 4,
+    recoveryChunk: 2,
+    sinkStallMs: retry * 8,
+    maxReaderBytes: 2048,
+    readerSilentMs: retry * 8,
+    sessionCheckMs: retry * 6,
+    saveChunkBytes: 4096,
+    segmentBytes: 8192,
+    checkpointBytes: config.saveBytes,
+    requireRedundancy: config.requireRedundancy,
+    ...answerLimits(config.answers, retry),
+  };
+}
+
+/** Room for a few answers of one row or for some more, drawn from a seed of its own; 0 = the defaults. */
+function answerLimits(seed: number, retry: number): Partial<Policy> {
+  if (seed === 0) return {};
+  const random = new Random(seed);
+  // A silent client that holds one answer takes all the room in some schedules, until it is hung up.
+  const limits = silentClients({ answers: seed }) > 0 ? [50, 100, 200, 600] : [200, 600, 2000, 6000];
+  return { maxAnswerBytes: random.pick(limits), answerStallMs: retry * random.pick([1, 3]) };
+}

@@ -1,0 +1,65 @@
+/** A set of 64-bit keys: a slot has 8 bytes, up to three quarters of them are in use, no key is a BigInt. */
+export class KeySet {
+  /** Two words for a slot. The key of all ones is reserved, so it marks slots that are free. */
+  private slots = freeSlots(1024);
+  private count = 0;
+
+  get bytes(): number {
+    return this.slots.byteLength;
+  }
+
+  has(low: number, high: number): boolean {
+    const { slots } = this;
+    const at = this.find(low, high);
+    return slots[at] === low && slots[at + 1] === high;
+  }
+
+  /** Adds a key; false: it was there. */
+  add(low: number, high: number): boolean {
+    if (this.has(low, high)) return false;
+    if (4 * (this.count + 1) > 3 * (this.slots.length / 2)) this.grow();
+    this.put(low, high);
+    this.count++;
+    return true;
+  }
+
+  private put(low: number, high: number): void {
+    const at = this.find(low, high);
+    this.slots[at] = low;
+    this.slots[at + 1] = high;
+  }
+
+  /** Slot where a key is, or would be. */
+  private find(low: number, high: number): number {
+    const { slots } = this;
+    const mask = slots.length / 2 - 1;
+    let at = mix(low, high) & mask;
+    for (; ; at = (at + 1) & mask) {
+      const [a, b] = [slots[2 * at]!, slots[2 * at + 1]!];
+      if ((a === low && b === high) || (a === FREE && b === FREE)) return 2 * at;
+    }
+  }
+
+  private grow(): void {
+    const old = this.slots;
+    this.slots = freeSlots(old.length);
+    for (let at = 0; at < old.length; at += 2) {
+      const [low, high] = [old[at]!, old[at + 1]!];
+      if (low !== FREE || high !== FREE) this.put(low, high);
+    }
+  }
+}
+
+const FREE = 0xffffffff;
+
+function freeSlots(count: number): Uint32Array {
+  return new Uint32Array(2 * count).fill(FREE);
+}
+
+/** A number from 0 to 2^32-1 whose bits depend on all bits of a key. */
+export function mix(low: number, high: number): number {
+  let z = Math.imul(high ^ 0x9e3779b9, 0x85ebca6b) ^ low;
+  z = Math.imul(z ^ (z >>> 16), 0x21f0aaad);
+  z = Math.imul(z ^ (z >>> 15), 0x735a2d97);
+  return (z ^ (z >>> 15)) >>> 0;
+}

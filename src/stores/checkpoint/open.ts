@@ -1,0 +1,67 @@
+/** Opens a place by its address. */
+import { fileURLToPath } from 'node:url';
+import { describe, KintsugiError } from '../../common/errors.js';
+import { checkText } from '../../common/options.js';
+import { within } from '../../common/waiting.js';
+import { DirectoryPlace } from './directory.js';
+import type { Place } from './place.js';
+import { S3Place } from './s3.js';
+
+/**
+ * A path, `file:///path`, or `s3://bucket/prefix`. A directory need not exist: it is made when something is
+ * written, and is empty until then.
+ * @throws BAD_ARGUMENT, DEPENDENCY_MISSING
+ */
+export async function openPlace(url: string): Promise<Place> {
+  checkText('openPlace: url', url);
+  const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(url)?.[1]?.toLowerCase();
+  if (scheme === undefined) return new DirectoryPlace(url);
+  if (scheme === 'file') return new DirectoryPlace(filePath(url));
+  if (scheme === 's3') return S3Place.open(url);
+  throw new KintsugiError('BAD_ARGUMENT', `${url}: a place is a directory or s3://BUCKET/PREFIX`);
+}
+
+/** The file that `checkWritable` writes and removes. */
+const PROBE = 'probe';
+
+/**
+ * Writes a small file to a place and removes it, so that a place that does not exist or cannot be written is
+ * known before it is needed. False: the place did not answer within `limitMs`, so it may be away for a while.
+ * @throws PLACE_FAILED, and what `openPlace` throws
+ */
+export async function checkWritable(url: string, limitMs: number): Promise<boolean> {
+  const late = new AbortController();
+  const written = withPlace(url, async (place) => {
+    await place.put(PROBE, [Buffer.from('written and removed\n')], { signal: late.signal });
+    // A process that may write and not remove can make checkpoints, and all of them stay.
+    await place.remove([PROBE]).catch(() => {});
+    return true;
+  });
+  try {
+    const isWritten = await within(limitMs, written);
+    if (!isWritten) late.abort();
+    return isWritten ?? false;
+  } catch (error) {
+    if (!(error instanceof KintsugiError) || error.code !== 'PLACE_FAILED') throw error;
+    const text = `nothing can be written to this place: ${error.message}`;
+    throw new KintsugiError('PLACE_FAILED', text, { cause: error });
+  }
+}
+
+function filePath(url: string): string {
+  try {
+    return fileURLToPath(url);
+  } catch (error) {
+    throw new KintsugiError('BAD_ARGUMENT', `${url}: ${describe(error)}`);
+  }
+}
+
+/** Does some work with a place, and closes it. @throws what `openPlace` and the work throw */
+export async function withPlace<T>(url: string, work: (place: Place) => Promise<T>): Promise<T> {
+  const place = await openPlace(url);
+  try {
+    return await work(place);
+  } finally {
+    await place.close();
+  }
+}

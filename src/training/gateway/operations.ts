@@ -1,0 +1,228 @@
+/**
+ * The operations that a program may ask of its gateway, besides the first message. Every operation checks its
+ * own fields: a program that sends nonsense is told so (BAD_ARGUMENT) and goes on.
+ */
+
+import { KintsugiError } from '../../common/errors.js';
+import type { Client, PushRequest, ScanBatch, TableOptions } from '../../library/client/client.js';
+import { internalsOf } from '../../library/client/connected.js';
+import { rowCounts } from '../../library/client/scan.js';
+import { limitText } from '../../protocol/limits.js';
+import { type TableSpec, tableByName } from '../../protocol/map.js';
+import { FLOAT_BYTES } from '../../protocol/section-header.js';
+import type { Memory } from './memory.js';
+import type { GatewayRanges } from './ranges.js';
+
+export interface OperationRequest {
+  client: Client;
+  message: Record<string, unknown>;
+  /** Memory that the offsets of the request lead into. */
+  memory: Memory;
+  /** Aborted when the program is gone. */
+  signal: AbortSignal;
+  /** Waits until so many bytes may follow the answer. They count until the program has read them. */
+  reserve(bytes: number): Promise<void>;
+  program: ProgramState;
+}
+
+/** State of a program that lasts from one request to the next. */
+export interface ProgramState {
+  ranges?: GatewayRanges;
+  /** Scans that the program has begun, by the numbers that it gave them. */
+  scans: Map<number, AsyncGenerator<ScanBatch, void>>;
+}
+
+/** `behind`: bytes that follow the answer in its frame. */
+export interface OperationAnswer {
+  value?: unknown;
+  behind?: readonly (Float32Array | BigUint64Array)[];
+}
+
+/** Scans of one program that are open at once. */
+const MAX_SCANS = 64;
+
+export type GatewayOperation = (asked: OperationRequest) => Promise<OperationAnswer>;
+
+export const bad = (text: string) => new KintsugiError('BAD_ARGUMENT', text);
+
+export function integer(message: Record<string, unknown>, name: string, least = 0): number {
+  const value = message[name];
+  if (Number.isSafeInteger(value) && (value as number) >= least) return value as number;
+  throw bad(`${name} must be an integer of at least ${least}`);
+}
+
+export function text(message: Record<string, unknown>, name: string): string {
+  const value = message[name];
+  if (typeof value === 'string' && value !== '') return value;
+  throw bad(`${name} must be a text`);
+}
+
+/** Keys and rows for one table. The offsets are bytes in the memory of the program; only a push has `lr`. */
+type GatewayCall = [table: string, keysAt: number, count: number, rowsAt: number, lr?: number];
+
+export function callsOf(message: Record<string, unknown>): GatewayCall[] {
+  const { calls } = message;
+  const isCall = (call: unknown) =>
+    Array.isArray(call) &&
+    (call.length === 4 || (call.length === 5 && typeof call[4] === 'number')) &&
+    typeof call[0] === 'string' &&
+    call.slice(1, 4).every((number) => Number.isSafeInteger(number));
+  if (Array.isArray(calls) && calls.every(isCall)) return calls as GatewayCall[];
+  throw bad('calls must be a list of [table, keys, count, rows] or, in a push, [..., lr]');
+}
+
+/** Floats of a row: its values, or with the state of the optimizer. */
+function widthOf(client: Client, name: string, whole: boolean): number {
+  const { spec } = client.table(name);
+  return whole ? client.rowWidth(spec) : spec.dim;
+}
+
+const pull: GatewayOperation = async ({ client, message, memory, signal, reserve }) => {
+  const whole = message.whole === true;
+  const behind = message.behind === true;
+  let floatsBehind = 0;
+  const requests = callsOf(message).map(([table, keysAt, count, rowsAt]) => {
+    const floats = count * widthOf(client, table, whole);
+    const keys = memory.keys(keysAt, count);
+    if (!behind) return { table, keys, into: memory.floats(rowsAt, floats) };
+    floatsBehind += floats;
+    return { table, keys };
+  });
+  if (behind) await reserve(floatsBehind * FLOAT_BYTES);
+  if (!whole) {
+    const rows = await client.pull(requests, { signal });
+    return behind ? { behind: rows } : {};
+  }
+  const plain = requests.map(({ table, keys }) => ({ table, keys }));
+  const rows = await client.pullFull(plain, { signal });
+  if (behind) return { behind: rows };
+  for (const [i, { into }] of requests.entries()) into!.set(rows[i]!);
+  return {};
+};
+
+export function pushRequests({ client, message, memory }: OperationRequest): PushRequest[] {
+  return callsOf(message).map(([table, keysAt, count, rowsAt, lr]) => {
+    const gradients = memory.floats(rowsAt, count * widthOf(client, table, message.whole === true));
+    return { table, keys: memory.keys(keysAt, count), gradients, lr };
+  });
+}
+
+/**
+ * A function to call when the push has begun: its keys and rows are encoded in the gateway's own memory then.
+ * @throws BAD_ARGUMENT, so ask for the function before the push: nobody would await a push that has begun
+ */
+export function takenOf({ message, memory }: OperationRequest): () => void {
+  return message.taken === undefined ? () => {} : memory.marker(integer(message, 'taken'));
+}
+
+const push: GatewayOperation = async (asked) => {
+  const requests = pushRequests(asked);
+  const taken = takenOf(asked);
+  const whole = asked.message.whole === true;
+  const pushed = whole ? asked.client.assign(requests) : asked.client.push(requests);
+  taken();
+  await pushed;
+  return {};
+};
+
+/** A table as programs are told of it. */
+function described(client: Client, spec: TableSpec) {
+  const { name, dim, pool, optimizer, initializer, seed } = spec;
+  const { job } = client.clusterMap;
+  return { name, dim, pool, optimizer, initializer, seed, job, width: client.rowWidth(spec) };
+}
+
+/**
+ * A table that exists. Another client may have created it a moment ago, and told the program of it: then the
+ * map that has it is on its way to this client.
+ * @throws UNKNOWN_TABLE
+ */
+async function existing(client: Client, name: string): Promise<TableSpec> {
+  const { session } = internalsOf(client);
+  const isThere = () => tableByName(session.map, name) !== undefined;
+  if (!isThere()) {
+    const { tables } = await client.status();
+    if (tables.some((table) => table.name === name)) await session.until(isThere);
+  }
+  return client.table(name).spec;
+}
+
+export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
+  pull,
+  push,
+
+  async createTable({ client, message }) {
+    const { table } = message;
+    if (typeof table !== 'object' || table === null) throw bad('table must be an object');
+    const { spec } = await client.createTable(table as TableOptions);
+    return { value: described(client, spec) };
+  },
+
+  async table({ client, message }) {
+    return { value: described(client, await existing(client, text(message, 'name'))) };
+  },
+
+  async tables({ client }) {
+    return { value: client.tables().map((spec) => described(client, spec)) };
+  },
+
+  async status({ client }) {
+    return { value: await client.status() };
+  },
+
+  async rows({ client, message }) {
+    const { spec } = client.table(text(message, 'name'));
+    return { value: (await rowCounts(internalsOf(client).session)).get(spec.id) ?? 0 };
+  },
+
+  async scan({ client, message, program }) {
+    const { scans } = program;
+    if (scans.size >= MAX_SCANS)
+      throw new KintsugiError(
+        'LIMIT',
+        limitText('too many scans of this program are open', 'maxScans', MAX_SCANS),
+      );
+    const select = message.whole === true ? 'rows' : 'values';
+    const options = { select, batchRows: integer(message, 'batch', 1) } as const;
+    scans.set(integer(message, 'scan'), client.scan(text(message, 'name'), options));
+    return {};
+  },
+
+  /** The value is the number of rows; 0: there are no more. Keys and rows are behind it. */
+  async scanned({ message, program }) {
+    const number = integer(message, 'scan');
+    const batch = await program.scans.get(number)?.next();
+    if (batch && !batch.done)
+      return { value: batch.value.keys.length, behind: [batch.value.keys, batch.value.rows] };
+    program.scans.delete(number);
+    return { value: 0 };
+  },
+
+  async endScan({ message, program }) {
+    const number = integer(message, 'scan');
+    await program.scans.get(number)?.return();
+    program.scans.delete(number);
+    return {};
+  },
+
+  /** Events after number `since`; with `follow` it waits until there is one. */
+  async events({ client, message, signal }) {
+    const since = integer(message, 'since');
+    if (message.follow !== true) {
+      const all = [];
+      for await (const event of client.events({ since })) all.push(event);
+      return { value: all };
+    }
+    for await (const event of client.events({ since, follow: true, signal })) return { value: [event] };
+    return { value: [] };
+  },
+
+  async checkpoint({ client }) {
+    return { value: await client.checkpoint() };
+  },
+
+  async restore({ client, message, signal }) {
+    const number = message.number === undefined ? {} : { number: integer(message, 'number') };
+    return { value: await client.restore(text(message, 'place'), { onlyLost: true, ...number, signal }) };
+  },
+};

@@ -1,0 +1,59 @@
+/** Ten thousand tables: a page shows some of them, and is sent no more than these. */
+import { expect, test } from 'vitest';
+import { TABLES_AT_ONCE, Tables, tablesOf } from '../../../src/fleet/dashboard/tables.js';
+import { patchOf, sectionsOf } from '../../../src/fleet/dashboard/view.js';
+import { jobOf } from './model.js';
+import { nodeTelemetry, snapshot } from './snapshots.js';
+
+const COUNT = 10_000;
+const { status } = jobOf(2, 2, 1, 1);
+status.tables = Array.from({ length: COUNT }, (_, i) => ({
+  ...{ name: `feature-${i}`, pool: 'embedding', dim: 16, optimizer: 'adagrad' },
+}));
+
+/** The 77th table has most rows. `pulled`: rows that were pulled of table 5. */
+function look(seconds: number, pulled = 0) {
+  const telemetry = nodeTelemetry(seconds, {});
+  const tables = status.tables.map(({ name }, i) => {
+    const rows = i === 77 ? 5000 : 100;
+    return { name, rows, pulledRows: i === 5 ? pulled : 0, pushedRows: 0 };
+  });
+  return snapshot(seconds * 1000, status, [{ ...telemetry, tables }]);
+}
+
+const sections = (tables: Tables) =>
+  sectionsOf({ link: { state: 'up', since: 0 }, actions: [], hosts: [], tables: tables.view });
+
+test('the largest come first, a page at a time, and by a part of their names', () => {
+  const tables = new Tables();
+  expect(tables.view).toBe(undefined);
+  tables.look(tablesOf([look(1), look(3)]));
+  const first = tables.page('', 0);
+  expect(first).toMatchObject({ count: COUNT, found: COUNT, from: 0 });
+  expect(first.tables).toHaveLength(TABLES_AT_ONCE);
+  expect(first.tables.slice(0, 3).map(({ name }) => name)).toEqual(['feature-77', 'feature-0', 'feature-1']);
+  expect(tables.page('', COUNT * 2)).toMatchObject({ from: COUNT - TABLES_AT_ONCE });
+  const found = tables.page('FEATURE-999', 0);
+  expect([found.found, found.tables[0]!.name]).toEqual([11, 'feature-999']);
+  expect(tables.page('nothing', 50)).toMatchObject({ found: 0, from: 0, tables: [] });
+  expect(tables.asked('find=feature-12&from=60')).toMatchObject({ found: 111, from: 50 });
+  for (const query of ['from=-1', 'from=x', `find=${'x'.repeat(300)}`])
+    expect(() => tables.asked(query)).toThrowError(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+});
+
+test('nothing is sent when nothing has changed, and a change sends two numbers', () => {
+  const tables = new Tables();
+  const history = [look(1), look(3)];
+  tables.look(tablesOf(history));
+  const before = sections(tables);
+  history.push(look(5));
+  tables.look(tablesOf(history));
+  expect(patchOf(before, sections(tables))).toEqual([]);
+  history.push(look(7, 40));
+  tables.look(tablesOf(history));
+  const patch = patchOf(before, sections(tables));
+  expect(patch).toHaveLength(1);
+  expect(patch[0]!.length).toBeLessThan(100);
+  // The page then asks for this.
+  expect(JSON.stringify(tables.page('', 0)).length).toBeLessThan(200 * TABLES_AT_ONCE);
+});

@@ -1,0 +1,68 @@
+/**
+ * deploy/crds is written from src/fleet/operator/types.ts: `npx vitest run test/fleet/operator/crds.test.ts
+ * -u`.
+ */
+import { readFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { dump, loadAll } from 'js-yaml';
+import { expect, it } from 'vitest';
+import { RESOURCES } from '../../../src/fleet/operator/api/resources.js';
+import { crds } from '../../../src/fleet/operator/crds.js';
+import type { JsonSchema } from '../../../src/fleet/operator/schema.js';
+
+const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../../..');
+const operatorYaml = readFileSync(join(ROOT, 'deploy/operator.yaml'), 'utf8');
+
+it('deploy/crds has every custom resource as the types declare it', async () => {
+  for (const crd of crds()) {
+    const head = '# Written from src/fleet/operator/types.ts (test/fleet/operator/crds.test.ts).';
+    const text = `${head}\n${dump(crd, { lineWidth: 108, noRefs: true })}`;
+    for (const folder of ['crds', 'chart/crds'])
+      await expect(text).toMatchFileSnapshot(join(ROOT, `deploy/${folder}/${crd.metadata.name}.yaml`));
+  }
+});
+
+it('deploy/install.yaml is all of it in one file', async () => {
+  const head =
+    '# The custom resources and the operator, in one file (test/fleet/operator/crds.test.ts writes it).';
+  const parts = [...crds().map((crd) => dump(crd, { lineWidth: 108, noRefs: true })), operatorYaml];
+  await expect(`${head}\n${parts.join('---\n')}`).toMatchFileSnapshot(join(ROOT, 'deploy/install.yaml'));
+});
+
+it('the operator may do what it does, and no more', () => {
+  const documents = loadAll(operatorYaml) as { kind: string; rules?: { resources: string[] }[] }[];
+  const named = documents.flatMap(({ rules = [] }) => rules.flatMap(({ resources }) => resources));
+  const used = Object.values(RESOURCES).map(({ plural }) => plural);
+  expect([...new Set(named.map((name) => name.split('/')[0]))].sort()).toEqual([...used].sort());
+});
+
+it('the chart has the same rights', async () => {
+  const role = (loadAll(operatorYaml) as { kind: string; rules?: object[] }[]).find(
+    ({ kind }) => kind === 'Role',
+  );
+  const head = '# Those of the Role in deploy/operator.yaml (test/fleet/operator/crds.test.ts writes it).';
+  const text = `${head}\n${dump(role!.rules, { lineWidth: 108 })}`;
+  await expect(text).toMatchFileSnapshot(join(ROOT, 'deploy/chart/rules.yaml'));
+});
+
+/** Violations of what the API server demands of a structural schema, and of defaults. */
+function problems(schema: JsonSchema, path: string): string[] {
+  const found: string[] = [];
+  if (!schema.type) found.push(`${path} has no type`);
+  for (const [name, field] of Object.entries(schema.properties ?? {}))
+    found.push(...problems(field, `${path}.${name}`));
+  if (schema.items) found.push(...problems(schema.items, `${path}[]`));
+  if (schema.additionalProperties) found.push(...problems(schema.additionalProperties, `${path}{}`));
+  if (schema.default !== undefined && schema.enum && !schema.enum.includes(schema.default as string))
+    found.push(`${path}: the default is none of its values`);
+  return found;
+}
+
+it('schemas are structural', () => {
+  for (const crd of crds()) {
+    const { versions } = crd.spec as { versions: { schema: { openAPIV3Schema: JsonSchema } }[] };
+    for (const { schema } of versions)
+      expect(problems(schema.openAPIV3Schema, crd.metadata.name)).toEqual([]);
+  }
+});

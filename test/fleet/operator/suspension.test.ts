@@ -1,0 +1,178 @@
+/** A job pauses and goes on, from made-up observations and among faults. */
+import { describe, expect, it } from 'vitest';
+import type { ObjectManifest } from '../../../src/fleet/operator/objects.js';
+import type { ObservedJob } from '../../../src/fleet/operator/reconcile/observed.js';
+import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
+import {
+  actionsOf,
+  created,
+  deleted,
+  jobOf,
+  lived,
+  names,
+  observedOf,
+  running,
+  START,
+  step,
+} from './support.js';
+import { World } from './world.js';
+
+const checkpoint = { url: '/shared/movies', everySeconds: 0, keep: 3, onSuspend: true };
+const scheduler = lived({
+  apiVersion: 'v1',
+  kind: 'Pod',
+  metadata: {
+    name: 'movies-scheduler-0',
+    labels: { 'kintsugi.dev/role': 'scheduler', 'kintsugi.dev/job': 'movies' },
+  },
+});
+const psNames = ['movies-ps-0', 'movies-ps-1', 'movies-ps-2', 'movies-ps-3'];
+
+const scheduled = (given: Parameters<typeof jobOf>[0] = { checkpoint }): ObservedJob =>
+  running(jobOf(given), (pods) => ({ pods: [...pods, scheduler] }));
+const suspended = (observed: ObservedJob, suspend = true): ObservedJob => {
+  const { job } = observed;
+  const generation = (job.metadata.generation ?? 0) + 1;
+  const runPolicy = { ...job.spec.runPolicy, suspend };
+  return {
+    ...observed,
+    job: { ...job, metadata: { ...job.metadata, generation }, spec: { ...job.spec, runPolicy } },
+  };
+};
+const pass = (observed: ObservedJob): ObservedJob => step(observed, reconcile(observed));
+const conditionOf = ({ job }: ObservedJob) =>
+  job.status!.conditions!.find(({ type }) => type === 'Suspended');
+const setOf = (observed: ObservedJob) =>
+  observed.owned.find(({ kind }) => kind === 'StatefulSet') as unknown as ObjectManifest & {
+    spec: {
+      replicas: number;
+      template: { spec: { initContainers?: object[]; containers: { args: string[] }[] } };
+    };
+  };
+
+describe('a job that is suspended', () => {
+  it('stops its workers, then makes a checkpoint, and only then loses the rest', () => {
+    let observed = suspended(scheduled());
+    expect(deleted(reconcile(observed))).toEqual(['movies-worker-0', 'movies-worker-1']);
+    observed = pass(observed);
+    expect(conditionOf(observed)).toMatchObject({ status: 'False', reason: 'StoppingWorkers' });
+    const asks = reconcile(observed);
+    expect(actionsOf(asks, 'checkpoint')).toEqual([{ kind: 'checkpoint', generation: 2 }]);
+    expect([deleted(asks), created(asks)]).toEqual([[], []]);
+    // A checkpoint of an earlier pause does not count.
+    const old = { ...observed, saved: { generation: 1, at: START, underWay: false, number: 3 } };
+    expect(actionsOf(reconcile(old), 'checkpoint')).toHaveLength(1);
+    const saved = { generation: 2, at: START, underWay: false, number: 4 };
+    observed = { ...observed, saved };
+    const noted = reconcile(observed);
+    expect(actionsOf(noted, 'status')[0]!.status.suspended).toEqual({
+      ...{ place: '/shared/movies', checkpoint: 4 },
+    });
+    expect(deleted(noted)).toEqual([]);
+    observed = step(observed, noted);
+    // The scheduler goes first: it saves what there is at its end.
+    expect(deleted(reconcile(observed))).toEqual([]);
+    observed = pass(observed);
+    expect(setOf(observed).spec.replicas).toBe(0);
+    observed = { ...observed, pods: observed.pods.filter((pod) => pod !== scheduler), report: undefined };
+    expect(deleted(reconcile(observed))).toEqual(psNames);
+    observed = pass(pass(observed));
+    expect(observed.job.status).toMatchObject({ phase: 'Suspended', ps: '0/4', redundancy: 'none' });
+    expect(conditionOf(observed)).toMatchObject({ status: 'True', reason: 'Saved' });
+    expect(reconcile(observed)).toEqual([]);
+
+    observed = pass(suspended({ ...observed, now: START + 5000 }, false));
+    expect(observed.job.status).toMatchObject({ life: 2, restore: '/shared/movies', phase: 'Pending' });
+    expect(observed.job.status!.suspended).toBeUndefined();
+    expect(observed.job.status!.startTime).toBe('2026-01-01T00:00:05Z');
+    const begins = reconcile(observed);
+    expect(names(created(begins))).toEqual([
+      ...['movies-ps-4', 'movies-ps-5', 'movies-ps-6', 'movies-ps-7', 'movies-worker-2', 'movies-worker-3'],
+    ]);
+    const { args } = setOf(step(observed, begins)).spec.template.spec.containers[0]!;
+    expect(args.slice(args.indexOf('--dir'))[1]).toBe('/var/lib/kintsugi/life-2');
+    expect(args.slice(args.indexOf('--restore'))[1]).toBe('/shared/movies');
+  });
+
+  it('goes on as it was when the pause is taken back before anything is gone', () => {
+    const observed = suspended(pass(suspended(scheduled())), false);
+    const actions = reconcile(observed);
+    expect(names(created(actions))).toEqual(['movies-worker-2', 'movies-worker-3']);
+    expect(deleted(actions)).toEqual([]);
+    expect(observed.job.status!.life).toBeUndefined();
+  });
+
+  it('ends what it began when the pause is taken back later', () => {
+    let observed = pass(suspended(scheduled()));
+    observed = pass({ ...observed, saved: { generation: 2, at: START, underWay: false, number: 4 } });
+    observed = suspended(observed, false);
+    expect(created(reconcile(observed))).toEqual([]);
+    observed = { ...observed, pods: observed.pods.filter((pod) => pod !== scheduler) };
+    expect(deleted(reconcile(observed))).toEqual(psNames);
+  });
+
+  it('keeps its PS where there is no place for a checkpoint, or it fails', () => {
+    const held = pass(pass(suspended(scheduled({}))));
+    expect(conditionOf(held)).toMatchObject({ status: 'False', reason: 'NoCheckpoint' });
+    expect(reconcile(held)).toEqual([]);
+    const problem = 'PLACE_FAILED: no room';
+    const failing = { ...pass(suspended(scheduled())) };
+    const failed = { ...failing, saved: { generation: 2, at: START, underWay: false, problem } };
+    const actions = reconcile(failed);
+    expect(actionsOf(actions, 'wake')).toEqual([{ kind: 'wake', at: START + 15_000 }]);
+    expect(conditionOf(step(failed, actions))).toMatchObject({ reason: 'SaveFailed', message: problem });
+    expect(actionsOf(reconcile({ ...failed, now: START + 15_000 }), 'checkpoint')).toHaveLength(1);
+  });
+
+  it('goes with the newest checkpoint there is, when it need not have one of its own', () => {
+    const quick = { checkpoint: { ...checkpoint, onSuspend: false } };
+    const observed = pass(suspended(scheduled(quick)));
+    const lastCheckpoint = { number: 7, rows: 1, bytes: 1 };
+    const noted = reconcile({ ...observed, report: { ...observed.report!, lastCheckpoint } });
+    expect(actionsOf(noted, 'status')[0]!.status.suspended).toMatchObject({ checkpoint: 7 });
+    expect(actionsOf(reconcile(observed), 'checkpoint')).toHaveLength(1);
+  });
+
+  it('before it began has nothing, until it is to begin', () => {
+    const observed = pass(observedOf({ job: jobOf({ runPolicy: { suspend: true } }) }));
+    expect(observed.job.status).toMatchObject({ phase: 'Suspended' });
+    expect(conditionOf(observed)).toMatchObject({ status: 'True', reason: 'NotBegun' });
+    expect([observed.owned, observed.pods, reconcile(observed)]).toEqual([[], [], []]);
+    const begun = pass(suspended({ ...observed, now: START + 9000 }, false));
+    expect(begun.job.status).toMatchObject({ startPs: 4, startTime: '2026-01-01T00:00:09Z' });
+    expect(created(reconcile(suspended(observed, false)))).toHaveLength(6);
+  });
+});
+
+it.each([1, 2])(
+  'pauses and returns among lost watches, conflicts and an operator that dies: seed %i',
+  async (seed) => {
+    const world = new World(seed);
+    world.server.faults = { errors: 0.05, breaks: 0.05, forgets: 0.3, late: 4 };
+    await world.operator.start();
+    world.start(jobOf({ checkpoint, runPolicy: { backoffLimit: 100 } }));
+    for (const life of [2, 3]) {
+      await world.until(() => world.job().status?.phase === 'Running');
+      world.edit(({ metadata, spec }) => {
+        metadata.generation = (metadata.generation ?? 0) + 1;
+        spec.runPolicy.suspend = true;
+      });
+      const before = world.operator;
+      const next = world.begin();
+      await before.stop();
+      await next.start();
+      await world.until(() => world.job().status?.phase === 'Suspended');
+      expect([...world.serving]).toEqual([]);
+      expect(world.pods('scheduler')).toEqual([]);
+      world.edit(({ metadata, spec }) => {
+        metadata.generation = (metadata.generation ?? 0) + 1;
+        spec.runPolicy.suspend = false;
+      });
+      await world.until(() => world.job().status?.life === life);
+    }
+    await world.until(() => world.job().status?.phase === 'Running' && world.active('worker').length === 2);
+    expect(world.problems).toEqual([]);
+    expect(world.checkpoints).toBeGreaterThanOrEqual(2);
+    await world.operator.stop();
+  },
+);

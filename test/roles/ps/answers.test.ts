@@ -1,0 +1,56 @@
+/** Where a PS puts its answers: memory that is used again, and when it is not. */
+import { describe, expect, it } from 'vitest';
+import type { RowsBuffer } from '../../../src/core/shard/host.js';
+import type { NativeShard } from '../../../src/engine/native.js';
+import { Answers } from '../../../src/roles/ps/answers.js';
+
+/** A shard whose pulls answer one byte each, where they are told to. */
+function shardOf() {
+  const places: (Uint8Array | undefined)[] = [];
+  const pull: NativeShard['pull'] = (_, into, at = 0) => {
+    places.push(into);
+    return into ? into.subarray(at, at + 1) : new Uint8Array(1);
+  };
+  return { shard: { pull } as unknown as NativeShard, places };
+}
+const REQUEST = new Uint8Array(2048);
+
+function answers() {
+  const { shard, places } = shardOf();
+  const of = new Answers();
+  const pullOne = (buffer?: RowsBuffer) => shard.pull(REQUEST, buffer?.memory, buffer?.at);
+  const pull = () => of.step(REQUEST.byteLength, pullOne);
+  return { of, pullOne, pull, places };
+}
+
+describe('memory of answers', () => {
+  it('is used again after the end of a turn', () => {
+    const { of, pull, places } = answers();
+    pull();
+    pull();
+    of.sent();
+    pull();
+    // Compared here: a matcher looks into the megabytes of both.
+    expect(places[0] === places[1]).toBe(false);
+    expect(places.slice(0, 2).some((place) => place === places[2])).toBe(true);
+  });
+
+  it('is not used again after a step that failed: what it answered may still be sent', () => {
+    const { of, pullOne, pull, places } = answers();
+    const fails = (buffer?: RowsBuffer) => {
+      pullOne(buffer);
+      throw new Error('the second section');
+    };
+    expect(() => of.step(REQUEST.byteLength, fails)).toThrow('the second section');
+    of.sent();
+    pull();
+    expect(places[1] === places[0]).toBe(false);
+  });
+
+  it('is lent to a limit: beyond it, and for small requests, an answer has memory of its own', () => {
+    const { of, pullOne, pull, places } = answers();
+    of.step(8, pullOne);
+    for (let i = 0; i < 9; i++) pull();
+    expect(places.map((place) => place !== undefined)).toEqual([false, ...Array(8).fill(true), false]);
+  });
+});
