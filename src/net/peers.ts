@@ -173,17 +173,17 @@ export class Peers {
   }
 
   /**
-   * Bytes that are kept until they are sent to nodes: posted, waiting for a connection, or in one. Bytes for
-   * clients do not count, because a replica that reads slowly must slow no push; a connection to a client has
+   * Bytes that are kept until they are sent, for each node: posted, waiting for a connection, or in one.
+   * Clients are left out, because a replica that reads slowly must slow no push; a connection to a client has
    * a limit of its own.
    */
-  get outgoingBytes(): number {
-    let total = 0;
-    for (const { link, queued, inc } of this.peers.values())
-      if (inc > 0) total += (link?.bufferedBytes ?? 0) + queued.used;
+  outgoingBytes(): Map<PeerId, number> {
+    const held = new Map<PeerId, number>();
+    for (const [id, { link, queued, inc }] of this.peers)
+      if (inc > 0) held.set(id, (link?.bufferedBytes ?? 0) + queued.used);
     for (const id of this.postbox.peers())
-      if (this.peers.get(id)?.inc !== 0) total += this.postbox.bytesFor(id);
-    return total;
+      if (this.peers.get(id)?.inc !== 0) held.set(id, (held.get(id) ?? 0) + this.postbox.bytesFor(id));
+    return held;
   }
 
   /** Bytes for one peer that are kept until its socket takes them; 0: there is no link to it. */

@@ -368,7 +368,7 @@ export class SimulatedCluster {
     if (actor.node?.needsTurn && this.random.chance(SAVE_TURNS)) {
       this.runNode(index, actor, actor.node.step({ kind: 'turn' }));
     }
-    if (actor.node?.answers.needsReport) this.slowReaders.report(index, 'charged');
+    if (actor.node?.needsReport) this.slowReaders.report(index, 'charged');
   }
 
   /** A step that mostly has no effects. */

@@ -26,11 +26,18 @@ export function limitsOf(config: SimConfig, retry: number): Policy {
   };
 }
 
-/** Room for a few answers of one row or for some more, drawn from a seed of its own; 0 = the defaults. */
+/**
+ * Room for a few answers of one row or for some more, and for deltas and content, drawn from a seed of its
+ * own; 0 = the defaults.
+ */
 function answerLimits(seed: number, retry: number): Partial<Policy> {
   if (seed === 0) return {};
   const random = new Random(seed);
   // A silent client that holds one answer takes all the room in some schedules, until it is hung up.
   const limits = silentClients({ answers: seed }) > 0 ? [50, 100, 200, 600] : [200, 600, 2000, 6000];
-  return { maxAnswerBytes: random.pick(limits), answerStallMs: retry * random.pick([1, 3]) };
+  return {
+    maxAnswerBytes: random.pick(limits),
+    answerStallMs: retry * random.pick([1, 3]),
+    maxDeltaBytes: random.pick([1 << 12, 1 << 15, DEFAULT_POLICY.maxDeltaBytes]),
+  };
 }

@@ -52,10 +52,11 @@ export class SlowReaders {
     return actor > nodes.length + clients.length - silentClients(config);
   }
 
-  /** Reports to a node what its links to these clients hold. */
+  /** Reports to a node what its links to these clients, and to other nodes, hold. */
   report(index: number, which: 'charged' | 'clients'): void {
     const { config, network, actorOf } = this.cluster;
     const { node } = this.cluster.nodes[index - 1]!;
+    if (config.answers !== 0) this.reportNodes(index);
     const clients = node?.answers[which]() ?? [];
     if (!node || clients.length === 0) return;
     const links = clients.map((client) => {
@@ -69,6 +70,14 @@ export class SlowReaders {
     for (const [, held] of links) if (held > 0) this.cluster.count('slowReader');
     if (node.waiting.count < waited) this.cluster.count('waitingAnswers');
     this.check(index, node, links);
+  }
+
+  private reportNodes(index: number): void {
+    const { actorOf, network, nodes } = this.cluster;
+    const links = new Map<PeerId, number>();
+    for (const [id, actor] of actorOf)
+      if (this.cluster.isNode(actor) && actor !== index) links.set(id, network.bytesFrom(index, actor));
+    nodes[index - 1]!.node?.reportOutgoing(links);
   }
 
   /** The connection between two actors ended, as each of them sees it. */

@@ -26,7 +26,7 @@ import { maySend, type Role } from '../../src/protocol/senders.js';
 import { Disk, type DiskWrite } from '../../src/sim/disk.js';
 import { ClientActor, native, tableSpec } from './client-actor.js';
 import { MemoryPlace } from './memory-place.js';
-import { type Hold, heldBytes, loseHeld, type Match, type Packet } from './packets.js';
+import { type Hold, heldBytes, heldContent, loseHeld, type Match, type Packet } from './packets.js';
 
 export { ADDING, DIM, native, type Part, section, type Ticket, tableSpec } from './client-actor.js';
 export { type Hold, kind, type Packet } from './packets.js';
@@ -225,8 +225,7 @@ export class Cluster {
     const packet = { from, to, message, parts };
     this.history.push(packet);
     const hold = this.holds.find(({ match }) => match(packet));
-    if (!hold) this.queue.push(packet);
-    else hold.packets?.push(packet);
+    (hold ? hold.packets : this.queue)?.push(packet);
   }
 
   hold(match: Match): Hold {
@@ -332,6 +331,7 @@ export class Cluster {
 
   /** Links hold what is held back (`hold`), and nothing else. */
   private report(actor: NodeActor, clients: readonly PeerId[]): void {
+    actor.node?.contentBytes.report(heldContent(this.holds, actor.id));
     if (clients.length === 0) return;
     const links = clients.map((client) => [client, heldBytes(this.holds, actor.id, client)] as const);
     this.runNode(actor, actor.node!.step({ kind: 'taken', links }));

@@ -37,6 +37,16 @@ export function heldBytes(holds: readonly Held[], from: PeerId, to: PeerId): num
   return parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
 }
 
+/** Bytes of block content that are held back on the links of a node, by receiver. */
+export function heldContent(holds: readonly Held[], from: PeerId): Map<PeerId, number> {
+  const links = new Map<PeerId, number>();
+  for (const { packets = [] } of holds)
+    for (const { to, message, parts, from: sender } of packets)
+      if (sender === from && message.t === 'content')
+        links.set(to, (links.get(to) ?? 0) + parts.reduce((sum, { byteLength }) => sum + byteLength, 0));
+  return links;
+}
+
 /** Loses what is held back between two peers. */
 export function loseHeld(holds: readonly Held[], from: PeerId, to: PeerId): void {
   for (const { packets = [] } of holds)

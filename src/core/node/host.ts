@@ -5,6 +5,7 @@
 import { type ClusterMap, EMPTY_MAP, type PeerId } from '../../protocol/map.js';
 import type { Refusal } from '../../protocol/messages.js';
 import type { Deferred, OwnerHost, PullOwner } from '../shard/host.js';
+import { ContentBytes } from '../shared/content-bytes.js';
 import { DeltaBytes } from '../shared/delta-bytes.js';
 import { Meter } from '../shared/meter.js';
 import { Outbox } from '../shared/outbox.js';
@@ -24,6 +25,7 @@ export class NodeHost implements OwnerHost {
   readonly waiting: WaitingBytes;
   readonly answers: AnswerQueue;
   readonly deltaBytes: DeltaBytes;
+  readonly contentBytes: ContentBytes;
   readonly replies: Replies;
   /** The newest map that came. It is replaced, never changed, and its epoch only grows. */
   map: ClusterMap = EMPTY_MAP;
@@ -44,6 +46,7 @@ export class NodeHost implements OwnerHost {
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
     this.answers = new AnswerQueue({ policy, waiting: this.waiting, out: this.out, now: () => this.now });
     this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
+    this.contentBytes = new ContentBytes(policy.maxDeltaBytes);
     this.replies = new Replies(this.out, this.meter, policy.maxRowsBytes, (bytes) => hooks.discard(bytes));
   }
 

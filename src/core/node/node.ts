@@ -13,6 +13,7 @@ import { checkMessage, type MessageTo } from '../../protocol/senders.js';
 import type { NodeTelemetry } from '../../protocol/telemetry.js';
 import type { RowsBuffer } from '../shard/host.js';
 import type { Owner } from '../shard/owner.js';
+import type { ContentBytes } from '../shared/content-bytes.js';
 import type { DeltaBytes } from '../shared/delta-bytes.js';
 import type { Meter } from '../shared/meter.js';
 import type { Effect } from '../shared/outbox.js';
@@ -111,6 +112,23 @@ export class PsNode {
 
   get deltaBytes(): DeltaBytes {
     return this.host.deltaBytes;
+  }
+
+  get contentBytes(): ContentBytes {
+    return this.host.contentBytes;
+  }
+
+  /** True: the runtime should report soon what links have taken. */
+  get needsReport(): boolean {
+    return this.answers.needsReport || this.contentBytes.needsReport;
+  }
+
+  /** Takes over what the links to nodes hold now, in bytes. */
+  reportOutgoing(links: ReadonlyMap<PeerId, number>): void {
+    let total = 0;
+    for (const bytes of links.values()) total += bytes;
+    this.host.deltaBytes.setOutgoing(total);
+    this.host.contentBytes.report(links);
   }
 
   step(input: NodeInput): Effect[] {

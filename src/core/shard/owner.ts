@@ -350,6 +350,8 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     const list = words(blocks);
     // The sink may have a newer map with a table that this owner does not know yet. It asks again.
     if (!this.knowsTablesOf(list)) return;
+    // The link of a node that takes slowly holds much. Content is on the way already, or is asked for again.
+    if (!this.host.contentBytes.mayGive(from)) return;
     this.flush();
     const { present, bytes: content, lacking } = takingForeign(() => this.native.read(list));
     const stream = {
@@ -362,6 +364,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     if (present.length > 0) {
       const answer = { t: 'content' as const, ...stream, servedRatio: this.host.pace.give() };
       this.host.out.send(from, answer, [bytes(present), content]);
+      this.host.contentBytes.give(from, content.byteLength);
     }
     if (lacking.length === 0) return;
     // Blocks that the mirror on this node holds are not lacking in the group. They are taken over now, and

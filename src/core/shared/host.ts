@@ -1,4 +1,5 @@
 /** The accounts and effects that all machines of a node share: owners, streams and sinks. */
+import type { ContentBytes } from './content-bytes.js';
 import type { DeltaBytes } from './delta-bytes.js';
 import type { Meter } from './meter.js';
 import type { Outbox } from './outbox.js';
@@ -11,6 +12,8 @@ export interface CoreHost {
   readonly policy: Policy;
   /** Account of the bytes of all deltas on this node. */
   readonly deltaBytes: DeltaBytes;
+  /** Account of the block content between this node and others. */
+  readonly contentBytes: ContentBytes;
   /** Pace of all background recovery on this node. */
   readonly pace: Pace;
   /** Limit on the rate of all planned moves to this node. */

@@ -5,6 +5,8 @@
  * log, and asks for the state that is kept here.
  */
 import { invariant, KintsugiError } from '../../common/errors.js';
+import { BLOCK_BYTES } from '../../protocol/blocks.js';
+import type { PeerId } from '../../protocol/map.js';
 import type { StreamId } from '../../protocol/messages.js';
 import { Dedup } from '../shared/dedup.js';
 import type { CoreHost } from '../shared/host.js';
@@ -27,8 +29,14 @@ export class MemberStream {
   applied = 0;
   /** Deltas up to this position are committed and can never be rolled back. Never above `applied`. */
   trim = 0;
-  /** Blocks that were wanted for inclusion and have not come. `tick` sets it to 0 when they are overdue. */
-  wanted = 0;
+  /** Blocks that are wanted for inclusion and have not come. */
+  private underway = 0;
+  /** Their bytes, as far as is known; the account of the node contains them. */
+  private underwayBytes = 0;
+  /** Bytes of a block in the newest content. */
+  blockBytes = BLOCK_BYTES;
+  /** The node of which they are wanted. */
+  private giver: PeerId = 0;
   /** Wants of blocks for inclusion. Any answer of the owner to a Want counts. */
   readonly wanting: Retry;
   /** Wants of blocks that accumulators need. Any answer of the owner to a Want counts. */
@@ -46,6 +54,41 @@ export class MemberStream {
     const { retryMs: waitMs } = host.policy;
     this.wanting = new Retry({ waitMs });
     this.pending = new Retry({ waitMs, patience: PATIENCE });
+  }
+
+  /** Blocks that are wanted for inclusion and have not come. */
+  get wanted(): number {
+    return this.underway;
+  }
+
+  /** Blocks are wanted of `giver` for inclusion. */
+  want(giver: PeerId, blocks: number): void {
+    if (giver !== this.giver) this.giveUpWanted();
+    this.giver = giver;
+    this.underway += blocks;
+    this.underwayBytes += blocks * this.blockBytes;
+    this.host.contentBytes.addAsked(giver, blocks * this.blockBytes);
+    this.wanting.asked(this.host.now);
+  }
+
+  /** Content of `blocks` blocks came in so many bytes, and `included` of them were missing. */
+  cameIn(blocks: number, bytes: number, included: number): void {
+    // One row can be larger than a block.
+    if (blocks > 0) this.blockBytes = Math.max(BLOCK_BYTES, Math.ceil(bytes / blocks));
+    this.countOff(Math.min(this.underway, included));
+  }
+
+  private countOff(blocks: number): void {
+    const left = this.underway - blocks;
+    const bytes = left === 0 ? this.underwayBytes : Math.floor((this.underwayBytes * blocks) / this.underway);
+    this.underway = left;
+    this.underwayBytes -= bytes;
+    this.host.contentBytes.addAsked(this.giver, -bytes);
+  }
+
+  /** Blocks that are wanted are overdue, or will not come, and may be wanted again. */
+  giveUpWanted(): void {
+    this.countOff(this.underway);
   }
 
   /** The owner has answered a Want, with Content or Lacking. */
@@ -127,6 +170,7 @@ export class MemberStream {
   }
 
   close(): void {
+    this.giveUpWanted();
     this.forget(this.log);
     this.log = [];
   }

@@ -164,7 +164,7 @@ export class Sink {
       if (member.sgen === 0) member.begin(message.base, Dedup.from(message.dedup));
       else member.rollBack(message.base, (delta) => this.native.apply(engineMember, delta));
       member.sgen = message.gen;
-      member.wanted = 0;
+      member.giveUpWanted();
       this.dropAccumulators();
     }
     this.host.out.send(from, {
@@ -235,7 +235,7 @@ export class Sink {
       this.host.meter.movedBlocks += included;
     }
     member.answered();
-    member.wanted = Math.max(0, member.wanted - included);
+    member.cameIn(blocks.byteLength / 8, content.byteLength, included);
     this.completed();
     this.pump(message.m);
   }
@@ -334,7 +334,7 @@ export class Sink {
     for (const m of this.follows) {
       const member = this.member(m);
       if (member.sgen === 0) continue;
-      if (member.wanted > 0 && member.wanting.overdue(now)) member.wanted = 0;
+      if (member.wanted > 0 && member.wanting.overdue(now)) member.giveUpWanted();
       this.pump(m);
       if (member.pending.overdue(now)) {
         member.pending.asked(now);
@@ -362,17 +362,19 @@ export class Sink {
   /** Wants blocks of a member that are not included yet, a bounded number at a time. */
   private pump(m: number): void {
     const member = this.member(m);
-    if (member.sgen === 0) return;
+    const giver = this.group.data[m]?.node;
+    if (member.sgen === 0 || !giver) return;
     const { window, chunk } = this.rate.reach(this.host.policy);
     const excluded = this.native.excludedBlocks(this.engineMember(m));
     // Near the end the cursor returns blocks that are wanted already. The loop ends when as many are wanted
     // as are excluded.
     while (this.rate.open && member.wanted < Math.min(window, excluded)) {
-      const most = Math.min(chunk, excluded - member.wanted);
+      const room = this.host.contentBytes.mayAsk(giver, member.blockBytes);
+      const most = Math.min(chunk, excluded - member.wanted, room);
+      if (most === 0) return;
       const blocks = this.native.nextExcluded(this.engineMember(m), most);
       if (blocks.length === 0) return;
-      member.wanted += blocks.length / 2;
-      member.wanting.asked(this.host.now);
+      member.want(giver, blocks.length / 2);
       this.rate.take(blocks.length / 2);
       this.want(m, blocks);
     }

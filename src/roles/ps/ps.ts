@@ -313,8 +313,8 @@ class PsRuntime {
     if (!this.peers.anyPosted) this.collect();
     this.takeTurns();
     const { anyPosted } = this.peers;
-    const { needsFlush = false, answers } = this.node ?? {};
-    if (this.endScheduled || !(anyPosted || needsFlush || answers?.needsReport)) return;
+    const { needsFlush = false, needsReport = false } = this.node ?? {};
+    if (this.endScheduled || !(anyPosted || needsFlush || needsReport)) return;
     this.endScheduled = true;
     setImmediate(() => this.endTurn());
   }
@@ -336,13 +336,19 @@ class PsRuntime {
     this.endScheduled = false;
     this.peers.flush();
     this.collect();
+    if (this.node?.contentBytes.needsReport) this.reportOutgoing();
     this.report(this.node?.answers.charged() ?? []);
   }
 
   /** A link has ended, and what it held is free. */
   private gone(peer: PeerId): void {
-    this.node?.deltaBytes.setOutgoing(this.peers.outgoingBytes);
+    this.reportOutgoing();
     this.run(this.step({ kind: 'gone', client: peer }));
+  }
+
+  /** Tells the node what other nodes have not taken. */
+  private reportOutgoing(): void {
+    this.node?.reportOutgoing(this.peers.outgoingBytes());
   }
 
   /** Tells the node what these clients have not taken. */
@@ -377,7 +383,7 @@ class PsRuntime {
   private tick(): void {
     this.timer = setInterval(() => {
       this.pulses?.turned();
-      this.node?.deltaBytes.setOutgoing(this.peers.outgoingBytes);
+      this.reportOutgoing();
       this.report(this.node?.answers.clients() ?? []);
       this.received.tick(monotonicMs());
       if (this.node) this.trimming.tick(monotonicMs());

@@ -1,5 +1,6 @@
 /** Every bug that is planted, by its room. */
 import { ANSWER_MUTANTS } from './answers.js';
+import { CONTENT_MUTANTS } from './content.js';
 import { DATA_MUTANTS } from './data.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
@@ -23,5 +24,6 @@ export const MUTANTS: readonly Mutant[] = [
   ...REPLICA_MUTANTS,
   ...VANISHING_MUTANTS,
   ...ANSWER_MUTANTS,
+  ...CONTENT_MUTANTS,
   ...RECEIVED_MUTANTS,
 ];

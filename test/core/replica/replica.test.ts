@@ -5,6 +5,7 @@ import { DEFAULT_REPLICA_POLICY, ReplicaCore } from '../../../src/core/replica/r
 import { selected } from '../../../src/core/replica/selection.js';
 import { type ReplicatedShard, ShardReplicas, type StreamBatch } from '../../../src/core/shard/replicas.js';
 import { oldestStream } from '../../../src/core/shard/takeover.js';
+import { ContentBytes } from '../../../src/core/shared/content-bytes.js';
 import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
 import { Meter } from '../../../src/core/shared/meter.js';
 import { type Effect, Outbox } from '../../../src/core/shared/outbox.js';
@@ -277,6 +278,7 @@ describe('replicas of an owner', () => {
     const out = new Outbox();
     const host = {
       ...{ out, now: 0, pace: new Pace(), deltaBytes: new DeltaBytes(1 << 20), discard: () => {} },
+      contentBytes: new ContentBytes(1 << 20),
       policy: { ...DEFAULT_POLICY, maxReaderBytes: 100, readerSilentMs: 50 },
       moveRate: new RateLimit(0, new Pace(), 'move'),
       meter: new Meter(),

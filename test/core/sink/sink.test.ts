@@ -3,6 +3,7 @@
  * position, in the generation and in the version that they name.
  */
 import { afterEach, describe, expect, it } from 'vitest';
+import { ContentBytes } from '../../../src/core/shared/content-bytes.js';
 import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
 import { Meter } from '../../../src/core/shared/meter.js';
 import { Outbox } from '../../../src/core/shared/outbox.js';
@@ -35,6 +36,7 @@ class Stage {
     policy: DEFAULT_POLICY,
     pace: this.pace,
     deltaBytes: new DeltaBytes(1 << 30),
+    contentBytes: new ContentBytes(1 << 30),
     meter: new Meter(),
     moveRate: this.moveRate,
     now: 1000,

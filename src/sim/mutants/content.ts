@@ -1,0 +1,51 @@
+/** Bugs in the account of block content between nodes. */
+import type { Mutant } from './mutant.js';
+
+const scenario = {
+  test: 'test/core/shared/content-bytes.test.ts',
+  because: 'more or less content is under way at once, and all of it comes at some time',
+};
+
+export const CONTENT_MUTANTS: readonly Mutant[] = [
+  {
+    name: 'content: a node that takes nothing gets all that it asks for again',
+    file: 'shard/owner',
+    from: 'if (!this.host.contentBytes.mayGive(from))',
+    to: 'if (false)',
+    scenario,
+  },
+  {
+    name: 'content: a full link holds up the content for all nodes',
+    file: 'shared/content-bytes',
+    from: '(this.held.get(taker) ?? 0) < this.limit',
+    to: '([...this.held.values()][0] ?? 0) < this.limit',
+    scenario,
+  },
+  {
+    name: 'content: each sink asks for a share of its own',
+    file: 'sink/sink',
+    from: 'Math.min(chunk, excluded - member.wanted, room)',
+    to: 'Math.min(chunk, excluded - member.wanted)',
+    scenario,
+  },
+  {
+    name: 'content: what a report says is added to what was given',
+    file: 'shared/content-bytes',
+    from: 'this.held.clear();',
+    to: '',
+    scenario,
+  },
+  {
+    name: 'content: what was wanted stays asked for when it is overdue',
+    file: 'sink/member-stream',
+    from: 'this.countOff(this.underway);',
+    to: 'this.underway = 0;',
+  },
+  {
+    name: 'content: a row that is larger than a share is never asked for',
+    file: 'shared/content-bytes',
+    from: 'Math.max(blocks, asked === 0 ? 1 : 0)',
+    to: 'Math.max(blocks, 0)',
+    scenario,
+  },
+];
