@@ -51,6 +51,7 @@ Napi::Object load(Napi::Env env, Napi::Object exports) {
   defineMapped(env, exports);
   defineSplit(env, exports);
   defineData(env, exports);
+  defineDuckdb(env, exports);
   exports.Set("createMemory", Napi::Function::New<construct<&Classes::memory, 1>>(env, "createMemory"));
   exports.Set("createShard", Napi::Function::New<construct<&Classes::shard, 4>>(env, "createShard"));
   exports.Set("createSink", Napi::Function::New<construct<&Classes::sink, 5>>(env, "createSink"));

@@ -1,7 +1,7 @@
 // Lines of data files as rows of a batch. The arrays that are filled belong to JavaScript.
-#include "binding/arguments.h"
+#include "binding/data.h"
+
 #include "binding/objects.h"
-#include "data/lines.h"
 #include "kernels/kernels.h"
 
 namespace kintsugi::binding {
@@ -17,24 +17,27 @@ bool vector() { return &kernels() != &kScalarKernels; }
 struct Text {
   View bytes;
   std::size_t from = 0, until = 0;
-  std::uint32_t* state = nullptr;
-  std::size_t stateSize = 0;
 };
 
-/** (bytes, from, until, state) */
-bool readText(Arguments& arguments, std::size_t lists, Text& out) {
+/** (bytes, from, until) */
+bool readText(Arguments& arguments, Text& out) {
   out.bytes = arguments.bytes();
   out.from = arguments.u32();
   out.until = arguments.u32();
+  if (!arguments.ok()) return false;
+  if (out.until > out.bytes.size) out.until = out.bytes.size;
+  if (out.from > out.bytes.size || out.bytes.size > 0x7FFFFFFF)
+    arguments.refuse("the text begins beyond its end, or is too long");
+  return arguments.ok();
+}
+
+/** (state) */
+bool readState(Arguments& arguments, std::size_t lists, std::uint32_t*& out) {
   auto state = arguments.indices();
   if (!arguments.ok()) return false;
-  out.state = state.Data();
-  out.stateSize = state.ElementLength();
-  if (out.until > out.bytes.size) out.until = out.bytes.size;
-  if (out.stateSize < kCounts + lists || out.from > out.bytes.size || out.bytes.size > 0x7FFFFFFF ||
-      out.state[kRows] > out.state[kCapacity]) {
-    arguments.refuse("the state is too short, or the text begins beyond its end");
-  }
+  out = state.Data();
+  if (state.ElementLength() < kCounts + lists || out[kRows] > out[kCapacity])
+    arguments.refuse("the state is too short, or says more rows than there may be");
   return arguments.ok();
 }
 
@@ -53,13 +56,14 @@ bool readLogarithms(Arguments& arguments, std::size_t perRow, Logarithms& out) {
   return arguments.ok();
 }
 
-void write(const Stopped& stopped, std::uint32_t rows, const Logarithms& logarithms, Text& text) {
-  text.state[kRows] = rows;
-  text.state[kAt] = static_cast<std::uint32_t>(stopped.at);
-  text.state[kLines] = stopped.lines;
-  text.state[kWhy] = static_cast<std::uint32_t>(stopped.why);
-  text.state[kLateCount] = static_cast<std::uint32_t>(logarithms.count);
-  text.state[kColumn] = stopped.column;
+void writeState(const Stopped& stopped, std::uint32_t rows, const Logarithms& logarithms,
+                std::uint32_t* state) {
+  state[kRows] = rows;
+  state[kAt] = static_cast<std::uint32_t>(stopped.at);
+  state[kLines] = stopped.lines;
+  state[kWhy] = static_cast<std::uint32_t>(stopped.why);
+  state[kLateCount] = static_cast<std::uint32_t>(logarithms.count);
+  state[kColumn] = stopped.column;
 }
 
 /** (bytes, from, until, state, labels, dense, keys, table, places, numbers) */
@@ -67,11 +71,12 @@ Napi::Value criteo(const Napi::CallbackInfo& info) {
   Arguments arguments(info);
   Text text;
   Logarithms logarithms;
-  if (!readText(arguments, 0, text)) return info.Env().Undefined();
+  std::uint32_t* state = nullptr;
+  if (!readText(arguments, text) || !readState(arguments, 0, state)) return info.Env().Undefined();
   auto labels = arguments.floats(), dense = arguments.floats();
   auto keys = arguments.keys();
   if (!arguments.ok() || !readLogarithms(arguments, kCriteoDense, logarithms)) return info.Env().Undefined();
-  CriteoRows rows{text.state[kRows], text.state[kCapacity], labels.Data(), dense.Data(), keys.Data()};
+  CriteoRows rows{state[kRows], state[kCapacity], labels.Data(), dense.Data(), keys.Data()};
   const std::size_t capacity = rows.capacity;
   if (labels.ElementLength() < capacity || dense.ElementLength() / kCriteoDense < capacity ||
       keys.ElementLength() / kCriteoKeys < capacity) {
@@ -79,7 +84,7 @@ Napi::Value criteo(const Napi::CallbackInfo& info) {
     return info.Env().Undefined();
   }
   const Stopped stopped = parseCriteo(text.bytes, text.from, text.until, rows, logarithms, vector());
-  write(stopped, rows.size, logarithms, text);
+  writeState(stopped, rows.size, logarithms, state);
   return info.Env().Undefined();
 }
 
@@ -144,6 +149,7 @@ bool readSparse(Napi::Object object, std::uint32_t fields, SparseColumn& out) {
   out.shared = flagOf(object, "shared");
   out.utf8 = flagOf(object, "utf8");
   out.multi = flagOf(object, "multi");
+  out.whole = flagOf(object, "whole");
   const Napi::Value separator = object.Get("separator");
   if (separator.IsString()) out.separator = separator.As<Napi::String>().Utf8Value();
   out.key = toU32(object.Get("key"), 3, kind) ? static_cast<KeyKind>(kind) : KeyKind::String;
@@ -151,22 +157,6 @@ bool readSparse(Napi::Object object, std::uint32_t fields, SparseColumn& out) {
          perhapsPlaceOf(object, "weights", fields, out.weights) &&
          toU32(object.Get("seed"), 0xFFFFFFFF, out.seed) &&
          toU32(object.Get("limit"), 0x7FFFFFFF, out.limit) && (!out.multi || !out.separator.empty());
-}
-
-bool readPlan(Napi::Value value, LinePlan& out) {
-  if (!value.IsObject()) return false;
-  const auto object = value.As<Napi::Object>();
-  std::uint32_t delimiter = 0;
-  if (!toU32(object.Get("delimiter"), 127, delimiter) ||
-      !toU32(object.Get("fields"), kMostFields, out.fields) || out.fields == 0) {
-    return false;
-  }
-  out.delimiter = static_cast<std::uint8_t>(delimiter);
-  return columnsOf(object, "labels", out.labels, readLabel, out.fields) &&
-         columnsOf(object, "dense", out.dense, readDense, out.fields) &&
-         columnsOf(object, "sparse", out.sparse, readSparse, out.fields) &&
-         perhapsPlaceOf(object, "weight", out.fields, out.weight) &&
-         perhapsPlaceOf(object, "time", out.fields, out.time);
 }
 
 Napi::Value createLineParser(const Napi::CallbackInfo& info) {
@@ -216,18 +206,43 @@ Napi::Value parseLines(const Napi::CallbackInfo& info) {
     return info.Env().Undefined();
   }
   LineParser& parser = *external.As<Napi::External<LineParser>>().Data();
-  const LinePlan& plan = parser.plan();
   Text text;
-  Logarithms logarithms;
-  if (!readText(arguments, plan.sparse.size(), text)) return info.Env().Undefined();
+  RowsArgument argument;
+  if (!readText(arguments, text) || !readRows(arguments, parser.plan(), argument))
+    return info.Env().Undefined();
+  const Stopped stopped =
+      parser.parse(text.bytes, text.from, text.until, argument.rows, argument.logarithms, vector());
+  writeRows(stopped, argument);
+  return info.Env().Undefined();
+}
+
+}  // namespace
+
+bool readPlan(Napi::Value value, LinePlan& out) {
+  if (!value.IsObject()) return false;
+  const auto object = value.As<Napi::Object>();
+  std::uint32_t delimiter = 0;
+  if (!toU32(object.Get("delimiter"), 127, delimiter) ||
+      !toU32(object.Get("fields"), kMostFields, out.fields) || out.fields == 0) {
+    return false;
+  }
+  out.delimiter = static_cast<std::uint8_t>(delimiter);
+  return columnsOf(object, "labels", out.labels, readLabel, out.fields) &&
+         columnsOf(object, "dense", out.dense, readDense, out.fields) &&
+         columnsOf(object, "sparse", out.sparse, readSparse, out.fields) &&
+         perhapsPlaceOf(object, "weight", out.fields, out.weight) &&
+         perhapsPlaceOf(object, "time", out.fields, out.time);
+}
+
+bool readRows(Arguments& arguments, const LinePlan& plan, RowsArgument& out) {
+  if (!readState(arguments, plan.sparse.size(), out.state)) return false;
   auto targets = arguments.floats(), dense = arguments.floats(), weights = arguments.floats();
   auto times = arguments.typed<Napi::Float64Array>(napi_float64_array, "expected a Float64Array");
   const Napi::Value lists = arguments.next();
-  if (!arguments.ok() || !readLogarithms(arguments, plan.logarithms(), logarithms))
-    return info.Env().Undefined();
-  SchemaRows rows;
-  rows.size = text.state[kRows];
-  rows.capacity = text.state[kCapacity];
+  if (!arguments.ok() || !readLogarithms(arguments, plan.logarithms(), out.logarithms)) return false;
+  SchemaRows& rows = out.rows;
+  rows.size = out.state[kRows];
+  rows.capacity = out.state[kCapacity];
   rows.targets = targets.Data();
   rows.dense = dense.Data();
   rows.weights = weights.Data();
@@ -237,18 +252,17 @@ Napi::Value parseLines(const Napi::CallbackInfo& info) {
       dense.ElementLength() < capacity * plan.denseWidth() ||
       (plan.weight != kNoPlace && weights.ElementLength() < capacity) ||
       (plan.time != kNoPlace && times.ElementLength() < capacity) ||
-      !readLists(lists, plan, capacity, text.state + kCounts, rows.lists)) {
+      !readLists(lists, plan, capacity, out.state + kCounts, rows.lists)) {
     arguments.refuse("the arrays of the batch are too short, or of another kind");
-    return info.Env().Undefined();
   }
-  const Stopped stopped = parser.parse(text.bytes, text.from, text.until, rows, logarithms, vector());
-  write(stopped, rows.size, logarithms, text);
-  for (std::size_t i = 0; i < rows.lists.size(); i++)
-    text.state[kCounts + i] = static_cast<std::uint32_t>(rows.lists[i].count);
-  return info.Env().Undefined();
+  return arguments.ok();
 }
 
-}  // namespace
+void writeRows(const Stopped& stopped, const RowsArgument& from) {
+  writeState(stopped, from.rows.size, from.logarithms, from.state);
+  for (std::size_t i = 0; i < from.rows.lists.size(); i++)
+    from.state[kCounts + i] = static_cast<std::uint32_t>(from.rows.lists[i].count);
+}
 
 void defineData(Napi::Env env, Napi::Object exports) {
   const auto set = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {

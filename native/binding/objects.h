@@ -113,5 +113,7 @@ void defineMapped(Napi::Env env, Napi::Object exports);
 void defineSplit(Napi::Env env, Napi::Object exports);
 /** parseCriteo, createLineParser, parseLines. */
 void defineData(Napi::Env env, Napi::Object exports);
+/** openDuckdb, openColumns, takeColumns, skipColumns, closeColumns. */
+void defineDuckdb(Napi::Env env, Napi::Object exports);
 
 }  // namespace kintsugi::binding

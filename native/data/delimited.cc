@@ -1,99 +1,8 @@
-#include <cmath>
-
 #include "data/lines.h"
 #include "data/scan.h"
+#include "data/values.h"
 
 namespace kintsugi {
-namespace {
-
-/** Largest number that a row takes: a larger one does not fit a float32. */
-constexpr double kMaxFloat = 3.4e38;
-
-/** The values of a cell with several, from the left. */
-class Values {
- public:
-  Values(const Cell& cell, const std::string& separator)
-      : data_(cell.data), at_(cell.begin), end_(cell.end), separator_(separator), over_(cell.empty()) {}
-
-  bool next(Cell& out) {
-    if (over_) return false;
-    const std::size_t end = find();
-    out = {data_, at_, end};
-    over_ = end == end_;
-    at_ = over_ ? end_ : end + separator_.size();
-    // A separator at the very end has an empty value after it.
-    return true;
-  }
-  std::size_t count() const {
-    Values rest = *this;
-    std::size_t values = 0;
-    for (Cell value; rest.next(value);) values++;
-    return values;
-  }
-
- private:
-  std::size_t find() {
-    const std::size_t n = separator_.size();
-    for (std::size_t at = at_; end_ - at >= n; at++) {
-      const void* found = std::memchr(data_ + at, separator_[0], end_ - at - n + 1);
-      if (!found) return end_;
-      at = static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - data_);
-      if (std::memcmp(data_ + at, separator_.data(), n) == 0) return at;
-    }
-    return end_;
-  }
-
-  const std::uint8_t* data_;
-  std::size_t at_, end_;
-  const std::string& separator_;
-  bool over_;
-};
-
-bool readKey(const SparseColumn& column, const Cell& cell, std::uint64_t& out) {
-  KeyHash hash(column.seed);
-  if (column.key == KeyKind::String) {
-    // src/data says what is wrong with a text that has NUL, or that should be UTF-8.
-    std::uint8_t all = 0;
-    bool nul = false;
-    for (std::size_t i = cell.begin; i < cell.end; i++) {
-      all |= cell.data[i];
-      nul |= cell.data[i] == 0;
-    }
-    if (nul) return false;
-    if (column.utf8 && all >= 0x80 && !isUtf8(cell.first(), cell.size())) return false;
-    hash.text(cell.first(), cell.size());
-    out = hash.end();
-    return true;
-  }
-  if (column.key == KeyKind::Integer ? !readInteger(cell, out) : !readHash(cell, out)) return false;
-  if (column.key == KeyKind::Hash) out &= ~kMissingBit;
-  if (column.key == KeyKind::Hash64 && isReserved(out)) return false;
-  if (column.shared) return true;
-  hash.absorb(static_cast<std::uint32_t>(out));
-  hash.absorb(static_cast<std::uint32_t>(out >> 32));
-  out = hash.end();
-  return true;
-}
-
-bool readLabel(const LabelColumn& column, const Cell& cell, float& out) {
-  double value = 0;
-  if (cell.size() == 1 && (cell.first()[0] | 1) == '1') {
-    value = cell.first()[0] - '0';
-  } else if (cell.is("true", 4) || cell.is("True", 4)) {
-    value = 1;
-  } else if (!cell.is("false", 5) && !cell.is("False", 5) && !readDecimal(cell, value)) {
-    return false;
-  }
-  if (column.threshold) {
-    out = value >= column.atLeast ? 1 : 0;
-    return true;
-  }
-  out = static_cast<float>(value);
-  return value == 0 || value == 1;
-}
-
-}  // namespace
-
 std::size_t LinePlan::denseWidth() const {
   std::size_t width = 0;
   for (const DenseColumn& column : dense) width += column.width();
@@ -119,23 +28,7 @@ bool LineParser::addNumbers(SchemaRows& rows, Logarithms& logarithms) const {
     at += column.width();
     if (cell.empty()) continue;
     double value = 0;
-    if (!readDecimal(cell, value) || std::abs(value) > kMaxFloat) return false;
-    switch (column.kind) {
-      case TransformKind::None:
-        rows.dense[here] = static_cast<float>(value);
-        break;
-      case TransformKind::Log1p:
-        logarithms.write(rows.dense, here, value > 0 ? value : 0);
-        break;
-      case TransformKind::Normalise:
-        rows.dense[here] = static_cast<float>((value - column.mean) / column.std);
-        break;
-      case TransformKind::Bucketise:
-        std::size_t bucket = 0;
-        for (const double boundary : column.boundaries) bucket += value >= boundary;
-        rows.dense[here + bucket] = 1;
-        break;
-    }
+    if (!readDecimal(cell, value) || !writeDense(column, value, rows.dense, here, logarithms)) return false;
   }
   double value = 0;
   if (plan_.weight != kNoPlace) {

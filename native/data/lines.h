@@ -89,6 +89,8 @@ struct SparseColumn {
   KeyKind key = KeyKind::String;
   /** `utf8`: a text that is no UTF-8 is not taken; else its bytes are hashed. */
   bool shared = false, multi = false, utf8 = false;
+  /** Bytes are one value where `multi`; a separator in them is a byte as any other. */
+  bool whole = false;
   std::uint32_t seed = 0, limit = 1;
   /** Not empty where `multi`. */
   std::string separator;

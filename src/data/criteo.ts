@@ -55,7 +55,16 @@ export class CriteoRows implements SparseRows {
   /** Parses lines of data[from..) that begin before `until`, up to one that is wrong or a full batch. */
   addAll(data: Uint8Array, from: number, until: number): TakenLines {
     const { state, labels, dense, keys } = this;
-    loadNative().parseCriteo(data, from, until, state, labels, dense, keys, ...logarithms(DENSE_FIELDS));
+    loadNative().parseCriteo(
+      data,
+      from,
+      until,
+      state,
+      labels,
+      dense,
+      keys,
+      ...logarithms(DENSE_FIELDS, this.capacity),
+    );
     finishLogarithms(dense, state[LINE_STATE.late]!);
     return { at: state[LINE_STATE.at]!, lines: state[LINE_STATE.lines]! };
   }

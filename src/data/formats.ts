@@ -76,7 +76,12 @@ export const FORMATS: readonly FileFormat[] = [
     name: 'parquet',
     endings: ['.parquet'],
     compression: 'inside',
-    samples: { ranges: 'rows', grows: false, needSchema: ['.parquet'], open: parquetFormat },
+    samples: {
+      ranges: 'rows',
+      grows: false,
+      needSchema: ['.parquet'],
+      open: (schema) => parquetFormat(schema),
+    },
     vectors: readParquetVectors,
   },
   {

@@ -14,19 +14,20 @@ function transformOf(transform: Transform) {
 }
 
 /**
- * The addon's parser of lines with the columns of `header`, which has all columns of the schema; undefined
- * for a schema that the addon cannot express.
+ * The plan for the columns of `header`, which has all columns of the schema; undefined for a schema that the
+ * addon cannot express. `whole`: columns in which bytes are one value each, with a separator in them or not.
  */
-export function createParser(
+export function linePlan(
   schema: Schema,
   header: readonly string[],
   delimiter: string,
-): NativeLineParser | undefined {
+  whole?: ReadonlySet<string>,
+): LinePlan | undefined {
   // Text that is no UTF-8 is compared as JavaScript reads it, and has no bytes to be looked for.
   if (!schema.sparse.every(({ separator }) => isWellFormed(separator))) return undefined;
   const place = (column: string) => header.indexOf(column);
   const perhaps = (column: string | undefined) => (column === undefined ? undefined : place(column));
-  const plan: LinePlan = {
+  return {
     delimiter: delimiter.charCodeAt(0),
     fields: header.length,
     labels: schema.labels.map(({ column, atLeast }) => ({ place: place(column), atLeast })),
@@ -40,6 +41,7 @@ export function createParser(
         shared,
         multi,
         utf8: column.encoding === 'utf8',
+        whole: whole?.has(column.column) ?? false,
         seed,
         limit,
         separator,
@@ -49,5 +51,14 @@ export function createParser(
     weight: perhaps(schema.weight),
     time: perhaps(schema.time),
   };
-  return loadNative().createLineParser(plan);
+}
+
+/** The addon's parser of lines with the columns of `header`; undefined as for `linePlan`. */
+export function createParser(
+  schema: Schema,
+  header: readonly string[],
+  delimiter: string,
+): NativeLineParser | undefined {
+  const plan = linePlan(schema, header, delimiter);
+  return plan && loadNative().createLineParser(plan);
 }

@@ -5,18 +5,19 @@
 import type { Logarithms } from '../engine/native-data.js';
 
 const TABLE_SIZE = 16_384;
-/** More than the dense columns of most schemas */
-const LATE_NUMBERS = 4096;
+/** More than the dense columns of a few thousand rows */
+const LATE_NUMBERS = 65_536;
 
 const table = Float32Array.from({ length: TABLE_SIZE }, (_, value) => Math.log1p(value));
-let places = new Uint32Array(LATE_NUMBERS);
-let numbers = new Float64Array(LATE_NUMBERS);
+let places = new Uint32Array(0);
+let numbers = new Float64Array(0);
 
-/** Room for the late numbers of at least `perRow`. */
-export function logarithms(perRow: number): Logarithms {
-  if (perRow > places.length) {
-    places = new Uint32Array(2 * perRow);
-    numbers = new Float64Array(2 * perRow);
+/** Room for the late numbers of at least one row, and of all `rows` where these are not many. */
+export function logarithms(perRow: number, rows: number): Logarithms {
+  const wanted = Math.max(perRow, Math.min(perRow * rows, LATE_NUMBERS));
+  if (wanted > places.length) {
+    places = new Uint32Array(wanted);
+    numbers = new Float64Array(wanted);
   }
   return [table, places, numbers];
 }

@@ -163,6 +163,10 @@ export function checkSnappy(input: Uint8Array): void {
   must(at === input.length, 'a page compressed with snappy must end with its last piece');
 }
 
+/** Most bytes of a page of so many values. */
+const mostBytes = (count: number) =>
+  Math.min(MAX_PAGE_BYTES, count * (MAX_CELL_BYTES + VALUE_BYTES) + SPARE_BYTES);
+
 class PageWalk {
   /** Values since the last one that begins a row. A list may go on in the next page. */
   private listed = 0;
@@ -176,8 +180,7 @@ class PageWalk {
   /** @param count values of the page, which have to be so many bytes together */
   private unpacked(input: Uint8Array, size: number, count: number): Uint8Array {
     const { codec } = this.chunk.meta;
-    const most = Math.min(MAX_PAGE_BYTES, count * (MAX_CELL_BYTES + VALUE_BYTES) + SPARE_BYTES);
-    within(size, most, `the size of a page of ${count}`);
+    within(size, mostBytes(count), `the size of a page of ${count}`);
     if (codec === 'UNCOMPRESSED') return input;
     const given = this.compressors[codec];
     must(given !== undefined, `the compression must be one that can be read, not ${codec}`);
@@ -309,4 +312,38 @@ class PageWalk {
 /** Throws an error that says what must be in a page and is not. */
 export function checkPages(library: PageLibrary, compressors: Compressors, chunk: ColumnChunk): void {
   new PageWalk(library, compressors, chunk).check();
+}
+
+/** Bytes in which the header of a page ends; a header has statistics, whose values may be long. */
+const HEADER_BYTES = 2 ** 12;
+
+/**
+ * Whether the headers of the pages of a column say that none is larger than a reader takes, decompressed or
+ * decoded. `read` gives up to so many bytes of the file from a place on. The pages themselves are not looked
+ * at.
+ */
+export function arePagesSmall(
+  library: PageLibrary,
+  meta: ColumnMetaData,
+  read: (from: number, bytes: number) => Uint8Array,
+): boolean {
+  try {
+    let at = Number(meta.dictionary_page_offset || meta.data_page_offset);
+    const end = at + Number(meta.total_compressed_size);
+    while (at < end - 1) {
+      const bytes = read(at, Math.min(HEADER_BYTES, end - at));
+      const reader = { view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), offset: 0 };
+      const header = library.parquetHeader(reader);
+      const data = header.data_page_header ?? header.data_page_header_v2;
+      const count = (data ?? header.dictionary_page_header)?.num_values ?? -1;
+      // Prefixes of the value before make many bytes of few.
+      if (data?.encoding === 'DELTA_BYTE_ARRAY') return false;
+      within(count, MAX_PAGE_VALUES, 'the values of a page');
+      within(Number(header.uncompressed_page_size), mostBytes(count), 'the size of a page');
+      at += reader.offset + within(header.compressed_page_size, end - at - reader.offset, 'a page');
+    }
+    return true;
+  } catch {
+    return false;
+  }
 }

@@ -6,7 +6,16 @@
  */
 import { valueText } from '../common/errors.js';
 import { loadNative } from '../engine/native.js';
-import { LINE_STATE, LineStop, type NativeLineParser, NO_COLUMN } from '../engine/native-data.js';
+import {
+  type BatchArrays,
+  LINE_STATE,
+  type LineState,
+  LineStop,
+  type Logarithms,
+  type NativeColumns,
+  type NativeLineParser,
+  NO_COLUMN,
+} from '../engine/native-data.js';
 import type { Batch, SparseRows, SparseValues } from './batch.js';
 import { expectedOf, isList, KeyMaker, textOfBytes } from './keys.js';
 import type { TakenLines } from './lines.js';
@@ -215,26 +224,46 @@ export class SchemaRows implements SparseRows {
    * not take.
    */
   addAll(parser: NativeLineParser, data: Uint8Array, from: number, until: number): TakenLines {
-    const { bags, dense, targets, weights = NO_WEIGHTS, times = NO_TIMES } = this;
     const native = loadNative();
+    let [at, lines] = [from, 0];
+    this.fill((state, ...arrays) => {
+      native.parseLines(parser, data, at, until, state, ...arrays);
+      at = state[LINE_STATE.at]!;
+      lines += state[LINE_STATE.lines]!;
+    });
+    return { at, lines };
+  }
+
+  /**
+   * Takes at most `most` rows of a query, up to a full batch or a row that the addon does not take. Returns
+   * how many were taken.
+   */
+  addColumns(columns: NativeColumns, most: number): number {
+    const before = this.size;
+    this.fill((state, ...room) => {
+      const left = most - (state[LINE_STATE.rows]! - before);
+      loadNative().takeColumns(columns, left, state, ...room);
+    });
+    return this.size - before;
+  }
+
+  /** Lets a parser fill the batch, and gives it more room for keys when it asks for it. */
+  private fill(parse: (state: LineState, ...arrays: [...BatchArrays, ...Logarithms]) => void): void {
+    const { bags, dense, targets, weights = NO_WEIGHTS, times = NO_TIMES } = this;
     const state = new Uint32Array(LINE_STATE.counts + bags.length);
     state[LINE_STATE.rows] = this.size;
     state[LINE_STATE.capacity] = this.capacity;
     for (const [index, { count }] of bags.entries()) state[LINE_STATE.counts + index] = count;
-    let [at, lines] = [from, 0];
     for (;;) {
       const lists = bags.map(({ arrays }) => arrays);
-      const late = logarithms(this.plan.width);
-      native.parseLines(parser, data, at, until, state, targets, dense, weights, times, lists, ...late);
+      const late = logarithms(this.plan.width, this.capacity);
+      parse(state, targets, dense, weights, times, lists, ...late);
       finishLogarithms(dense, state[LINE_STATE.late]!);
-      at = state[LINE_STATE.at]!;
-      lines += state[LINE_STATE.lines]!;
       if (state[LINE_STATE.why] !== LineStop.ROOM) break;
       if (state[LINE_STATE.column] !== NO_COLUMN) bags[state[LINE_STATE.column]!]!.grow();
     }
     this.size = state[LINE_STATE.rows]!;
     for (const [index, bag] of bags.entries()) bag.count = state[LINE_STATE.counts + index]!;
-    return { at, lines };
   }
 
   private addExtras(cells: readonly unknown[]): RowProblem | undefined {

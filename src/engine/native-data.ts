@@ -54,6 +54,8 @@ export interface LinePlan {
     /** A text that is no UTF-8 is not taken. */
     utf8: boolean;
     multi: boolean;
+    /** Bytes are one value where `multi`. */
+    whole: boolean;
     seed: number;
     limit: number;
     separator: string;
@@ -64,6 +66,21 @@ export interface LinePlan {
 
 /** A `LinePlan`, ready for use. */
 export type NativeLineParser = { readonly brand: unique symbol };
+
+/** A database of DuckDB, without a file. */
+export type NativeDuckdb = { readonly brand: unique symbol };
+
+/** A query of DuckDB whose rows become rows of batches. */
+export type NativeColumns = { readonly brand: unique symbol };
+
+/** Arrays of a batch that a parser fills. `lists`: keys, offsets and weights of each sparse column. */
+export type BatchArrays = [
+  targets: Float32Array,
+  dense: Float32Array,
+  weights: Float32Array,
+  times: Float64Array,
+  lists: readonly (readonly [BigUint64Array, Uint32Array, Float32Array | undefined])[],
+];
 
 export interface NativeData {
   /**
@@ -82,18 +99,37 @@ export interface NativeData {
   ): void;
   /** @throws BAD_ARGUMENT */
   createLineParser(plan: LinePlan): NativeLineParser;
-  /** As `parseCriteo`, of the lines of a schema. `lists`: keys, offsets and weights of each sparse column. */
+  /** As `parseCriteo`, of the lines of a schema. */
   parseLines(
     parser: NativeLineParser,
     bytes: Uint8Array,
     from: number,
     until: number,
     state: LineState,
-    targets: Float32Array,
-    dense: Float32Array,
-    weights: Float32Array,
-    times: Float64Array,
-    lists: readonly (readonly [BigUint64Array, Uint32Array, Float32Array | undefined])[],
-    ...logarithms: Logarithms
+    ...arrays: [...BatchArrays, ...Logarithms]
   ): void;
+  /**
+   * Loads the shared library of DuckDB and opens a database. `settings`: statements of SQL.
+   * @throws DEPENDENCY_MISSING for a library that cannot be loaded
+   */
+  openDuckdb(library: string, settings: string): NativeDuckdb;
+  /**
+   * Begins a query that gives the columns of `plan`, whose delimiter does not matter. @throws BAD_DATA with
+   * what DuckDB says
+   */
+  openColumns(database: NativeDuckdb, plan: LinePlan, query: string): NativeColumns;
+  /**
+   * Takes at most `most` rows as `parseLines` takes lines. Where DuckDB fails, there is a row that is not
+   * taken.
+   */
+  takeColumns(
+    columns: NativeColumns,
+    most: number,
+    state: LineState,
+    ...arrays: [...BatchArrays, ...Logarithms]
+  ): void;
+  /** Leaves rows out. Returns whether there were so many. */
+  skipColumns(columns: NativeColumns, rows: number): boolean;
+  /** Ends a query, and frees what it holds. Nothing comes of it afterwards. */
+  closeColumns(columns: NativeColumns): void;
 }

@@ -1,0 +1,250 @@
+/**
+ * Parquet by DuckDB, where its package for Node is installed: its library decodes columns, and the addon makes
+ * rows of a batch of them. A row that is unusual or wrong, a column of another type, and a file that DuckDB
+ * refuses are left to hyparquet (parquet.ts), so a file means the same with and without the package.
+ */
+import { closeSync, existsSync, openSync, readSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { ColumnMetaData, SchemaTree } from 'hyparquet';
+import { loadNative } from '../engine/native.js';
+import type { NativeColumns, NativeDuckdb } from '../engine/native-data.js';
+import type { Batch } from './batch.js';
+import { linePlan } from './line-plan.js';
+import { isRemote } from './object-store.js';
+import { arePagesSmall, type PageLibrary } from './parquet-pages.js';
+import type { ByteRange, RowSink } from './reader.js';
+import type { SchemaRows } from './rows.js';
+import type { Schema } from './schema.js';
+
+const SETTINGS = [
+  'SET threads = 1',
+  // A damaged page may claim to be large. A reader of sound files needs some 50 MB.
+  "SET memory_limit = '1GB'",
+  "SET temp_directory = ''",
+  'SET autoinstall_known_extensions = false',
+  'SET autoload_known_extensions = false',
+].join('; ');
+/** Rows that are read before other work of the process has its turn. */
+const ROWS_PER_TURN = 16_384;
+
+/** The library of DuckDB's package for Node; undefined: the package is not installed. */
+function libraryFile(): string | undefined {
+  const name = process.platform === 'darwin' ? 'libduckdb.dylib' : 'libduckdb.so';
+  try {
+    const bindings = createRequire(createRequire(import.meta.url).resolve('@duckdb/node-api')).resolve(
+      '@duckdb/node-bindings/package.json',
+    );
+    const platform = `@duckdb/node-bindings-${process.platform}-${process.arch}/package.json`;
+    const file = join(dirname(createRequire(bindings).resolve(platform)), name);
+    return existsSync(file) ? file : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+let database: NativeDuckdb | undefined;
+let looked = false;
+
+/** One database for the process; undefined: DuckDB is not there, or does not run here. */
+function duckdb(): NativeDuckdb | undefined {
+  if (looked) return database;
+  looked = true;
+  const file = libraryFile();
+  try {
+    if (file !== undefined) database = loadNative().openDuckdb(file, SETTINGS);
+  } catch {
+    // A library for another C library, such as that of glibc on musl. hyparquet reads instead.
+  }
+  return database;
+}
+
+/** Types that have one meaning as numbers, text or bytes. */
+const CONVERTED = /^(UTF8|U?INT_(8|16|32|64))$/;
+const PHYSICAL = ['BOOLEAN', 'INT32', 'INT64', 'FLOAT', 'DOUBLE', 'BYTE_ARRAY', 'FIXED_LEN_BYTE_ARRAY'];
+
+function isPlain({ element, children }: SchemaTree): boolean {
+  const { type, converted_type, logical_type, repetition_type } = element;
+  return (
+    children.length === 0 &&
+    repetition_type !== 'REPEATED' &&
+    PHYSICAL.includes(type ?? '') &&
+    (converted_type === undefined || CONVERTED.test(converted_type)) &&
+    (logical_type === undefined || logical_type.type === 'STRING' || logical_type.type === 'INTEGER')
+  );
+}
+
+/** A list as the format writes it today: a group that repeats, of one element. */
+function isPlainList({ element, children }: SchemaTree): boolean {
+  const [list] = children;
+  const isList = element.converted_type === 'LIST' || element.logical_type?.type === 'LIST';
+  if (!list || !isList || element.repetition_type === 'REPEATED' || children.length !== 1) return false;
+  if (list.element.repetition_type !== 'REPEATED' || list.children.length !== 1) return false;
+  return isPlain(list.children[0]!);
+}
+
+const lower = (name: string) => name.toLowerCase();
+const text = (value: string) => `'${value.replaceAll("'", "''")}'`;
+const identifier = (name: string) => `"${name.replaceAll('"', '""')}"`;
+
+/** A row group of a file. */
+export interface DecodedGroup {
+  /** Number of its first row in the file, from 0 */
+  first: number;
+  rows: number;
+  /** The needed columns */
+  columns: readonly ColumnMetaData[];
+  /** Whether all pages are of a size that a reader takes; undefined: nobody has looked. */
+  isSmall?: boolean;
+}
+
+/** A file whose metadata were read. */
+export interface DecodedFile {
+  file: string;
+  tree: SchemaTree;
+  /** Columns of the schema */
+  columns: readonly string[];
+  hyparquet: PageLibrary;
+  groups: readonly DecodedGroup[];
+  /** Columns whose cells are bytes that are one value each */
+  single: ReadonlySet<string>;
+}
+
+/** Whether DuckDB reads the columns as hyparquet does. */
+function isReadable({ file, tree, columns }: DecodedFile): boolean {
+  // DuckDB would take a pattern for several files, and names that differ in case for one.
+  if (isRemote(file) || /[*?[\]]/.test(file)) return false;
+  const names = tree.children.map(({ element }) => lower(element.name));
+  if (new Set(names).size !== names.length || names.includes('file_row_number')) return false;
+  return columns.every((column) => {
+    const node = tree.children.find(({ element }) => element.name === column);
+    return node !== undefined && (isPlain(node) || isPlainList(node));
+  });
+}
+
+/**
+ * Whether the pages of a range are small enough to be decoded before anything else is known of them. DuckDB
+ * reads ahead, so the row group after the range counts.
+ */
+function areGroupsSmall({ file, groups, hyparquet }: DecodedFile, { begin, end }: ByteRange): boolean {
+  const first = groups.findIndex((group) => begin < group.first + group.rows);
+  const behind = groups.findIndex((group) => end <= group.first + group.rows) + 2;
+  const wanted = groups.slice(first, behind);
+  const unknown = wanted.filter(({ isSmall }) => isSmall === undefined);
+  if (unknown.length > 0) {
+    const fd = openSync(file, 'r');
+    const read = (from: number, bytes: number) => {
+      const buffer = new Uint8Array(bytes);
+      return buffer.subarray(0, readSync(fd, buffer, 0, bytes, from));
+    };
+    for (const group of unknown)
+      group.isSmall = group.columns.every((column) => arePagesSmall(hyparquet, column, read));
+    closeSync(fd);
+  }
+  return wanted.every(({ isSmall }) => isSmall);
+}
+
+/** Whether two rows are in one row group: those between them cost no more than to begin at the second. */
+function isOneGroup({ groups }: DecodedFile, row: number, other: number): boolean {
+  return groups.some(({ first, rows }) => first <= row && other < first + rows);
+}
+
+/** Rows from `begin` on. A filter on the number of a row leaves row groups out. */
+function queryOf({ file, columns }: DecodedFile, begin: number): string {
+  const options = `hive_partitioning = false${begin === 0 ? '' : ', file_row_number = true'}`;
+  const from = `SELECT ${columns.map(identifier).join(', ')} FROM read_parquet(${text(file)}, ${options})`;
+  return begin === 0 ? from : `${from} WHERE file_row_number >= ${begin}`;
+}
+
+/** A query of a file, and the row that comes next. */
+interface OpenQuery {
+  file: string;
+  columns: NativeColumns;
+  row: number;
+}
+
+/** Reads the columns of a schema. */
+export class ColumnReader {
+  /** The newest query: the next range mostly goes on where it is. */
+  private idle: OpenQuery | undefined;
+
+  constructor(private readonly schema: Schema) {}
+
+  /**
+   * The batches that rows of a range complete. Returns the first row of the range that was not taken: its
+   * end, if all were.
+   */
+  async *read(
+    opened: DecodedFile,
+    range: ByteRange,
+    sink: RowSink<SchemaRows>,
+    onRead: () => void = () => {},
+  ): AsyncGenerator<Batch, number, undefined> {
+    const query = this.query(opened, range);
+    if (!query) return range.begin;
+    let isDone = false;
+    try {
+      for (let turn = ROWS_PER_TURN; query.row < range.end; ) {
+        const taken = sink.rows.addColumns(query.columns, range.end - query.row);
+        query.row += taken;
+        onRead();
+        const batch = sink.added();
+        if (batch) yield batch;
+        else if (query.row < range.end) return query.row;
+        turn -= taken;
+        if (turn > 0) continue;
+        turn = ROWS_PER_TURN;
+        await nextTurn();
+      }
+      isDone = true;
+      return range.end;
+    } finally {
+      if (isDone) this.keep(query);
+      else loadNative().closeColumns(query.columns);
+    }
+  }
+
+  /** Undefined: DuckDB is not there, or does not take the file. */
+  private query(opened: DecodedFile, range: ByteRange): OpenQuery | undefined {
+    try {
+      return this.goOn(opened, range) ?? this.begin(opened, range);
+    } catch (error) {
+      // hyparquet says what is wrong with the file, or reads it.
+      if (['BAD_DATA', 'ENOENT'].includes(String((error as { code?: string }).code))) return undefined;
+      throw error;
+    }
+  }
+
+  /** The newest query, if the range begins where it is, or a little further. */
+  private goOn(opened: DecodedFile, range: ByteRange): OpenQuery | undefined {
+    const known = this.idle;
+    this.idle = undefined;
+    if (!known) return undefined;
+    const { begin } = range;
+    const skipped = begin - known.row;
+    const goesOn =
+      known.file === opened.file &&
+      skipped >= 0 &&
+      isOneGroup(opened, known.row, begin) &&
+      areGroupsSmall(opened, range);
+    if (goesOn && loadNative().skipColumns(known.columns, skipped))
+      return Object.assign(known, { row: begin });
+    loadNative().closeColumns(known.columns);
+    return undefined;
+  }
+
+  private begin(opened: DecodedFile, range: ByteRange): OpenQuery | undefined {
+    const { file, columns, single } = opened;
+    const plan = isReadable(opened) ? linePlan(this.schema, columns, '\n', single) : undefined;
+    const db = plan && duckdb();
+    if (!plan || !db || !areGroupsSmall(opened, range)) return undefined;
+    const query = queryOf(opened, range.begin);
+    return { file, columns: loadNative().openColumns(db, plan, query), row: range.begin };
+  }
+
+  private keep(query: OpenQuery): void {
+    if (this.idle) loadNative().closeColumns(this.idle.columns);
+    this.idle = query;
+  }
+}
