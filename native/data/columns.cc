@@ -174,6 +174,35 @@ class CellValues {
   Cell cell_;
 };
 
+/** keys[i] = hash of the number keys[i]; the compiler makes vectors of the loops. */
+void hashKeys(std::uint64_t* keys, std::size_t count, std::uint32_t seed) {
+  constexpr std::size_t kBlock = 64;
+  std::uint32_t words[2][kBlock], first[kBlock], second[kBlock];
+  const auto absorb = [&](const auto& word) {
+    for (std::size_t i = 0; i < kBlock; i++) {
+      const std::uint32_t mixed = (first[i] ^ word(i)) * 0x9E3779B1u;
+      first[i] = std::rotl(mixed, 13) + second[i];
+      const std::uint32_t other = (second[i] ^ first[i]) * 0x85EBCA6Bu;
+      second[i] = std::rotl(other, 17);
+    }
+  };
+  for (std::size_t at = 0; at < count; at += kBlock) {
+    const std::size_t n = std::min(kBlock, count - at);
+    for (std::size_t i = 0; i < n; i++) {
+      words[0][i] = static_cast<std::uint32_t>(keys[at + i]);
+      words[1][i] = static_cast<std::uint32_t>(keys[at + i] >> 32);
+    }
+    std::fill(first, first + kBlock, seed);
+    std::fill(second, second + kBlock, 0x5BD1E995u);
+    absorb([&](std::size_t i) { return words[0][i]; });
+    absorb([&](std::size_t i) { return words[1][i]; });
+    for (std::uint32_t round = 0; round < 4; round++)
+      absorb([&](std::size_t) { return 0x2545F491u + round; });
+    for (std::size_t i = 0; i < n; i++)
+      keys[at + i] = (std::uint64_t{second[i]} << 32 | first[i]) & ~kMissingBit;
+  }
+}
+
 /** Rows [from, until) of vectors on their way into rows of a batch. */
 class Passage {
  public:
@@ -272,13 +301,27 @@ class Passage {
     if (vector.list) return stopAt(0);
     const std::uint64_t missing = column.seed | kMissingBit;
     std::uint64_t* const keys = list.keys + list.count;
+    // Numbers are hashed many at a time.
+    const bool late = column.key != KeyKind::String && !column.shared;
+    SparseColumn plain;
+    plain.key = column.key;
+    plain.shared = true;
+    const SparseColumn& first = late ? plain : column;
+    missing_.clear();
     visit(vector, [&](const auto* cells) {
       for (std::size_t i = 0; i < count_; i++) {
         keys[i] = missing;
-        if (!isValid(vector.valid, from_ + i) || isEmpty(cells[from_ + i])) continue;
-        if (!toKey(column, cells[from_ + i], keys[i])) return stopAt(i);
+        if (!isValid(vector.valid, from_ + i) || isEmpty(cells[from_ + i])) {
+          if (late) missing_.push_back(static_cast<std::uint32_t>(i));
+        } else if (!toKey(first, cells[from_ + i], keys[i])) {
+          return stopAt(i);
+        }
       }
     });
+    if (late) {
+      hashKeys(keys, count_, column.seed);
+      for (const std::uint32_t i : missing_) keys[i] = missing;
+    }
     for (std::size_t i = 0; i < count_; i++)
       list.offsets[rows_.size + i + 1] = static_cast<std::uint32_t>(list.count + i + 1);
   }
@@ -351,6 +394,8 @@ class Passage {
   const std::size_t most_ = count_;
   SchemaRows& rows_;
   Logarithms& logarithms_;
+  /** Rows without a value, of the column at hand */
+  std::vector<std::uint32_t> missing_;
 };
 
 }  // namespace

@@ -38,6 +38,11 @@ export const OPTIONAL_PACKAGES = {
     instead: 'or convert the file to another format',
     install: 'hyparquet',
   },
+  '@duckdb/node-api': {
+    feature: 'parquet at full speed',
+    instead: 'or do without: hyparquet reads the same',
+    install: '@duckdb/node-api',
+  },
   fzstd: {
     feature: 'zstd before Node 22.15',
     instead: 'or use a newer Node',

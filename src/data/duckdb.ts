@@ -1,7 +1,7 @@
 /**
- * Parquet by DuckDB, where its package for Node is installed: its library decodes columns, and the addon makes
- * rows of a batch of them. A row that is unusual or wrong, a column of another type, and a file that DuckDB
- * refuses are left to hyparquet (parquet.ts), so a file means the same with and without the package.
+ * Parquet by DuckDB, where its package for Node is installed. Its library decodes columns, and the addon
+ * makes rows of a batch of them. A row that is unusual or wrong, a column of another type, and a file that
+ * DuckDB refuses are left to hyparquet (parquet.ts). So a file means the same with and without the package.
  */
 import { closeSync, existsSync, openSync, readSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -32,16 +32,19 @@ const ROWS_PER_TURN = 16_384;
 /** The library of DuckDB's package for Node; undefined: the package is not installed. */
 function libraryFile(): string | undefined {
   const name = process.platform === 'darwin' ? 'libduckdb.dylib' : 'libduckdb.so';
-  try {
-    const bindings = createRequire(createRequire(import.meta.url).resolve('@duckdb/node-api')).resolve(
-      '@duckdb/node-bindings/package.json',
-    );
-    const platform = `@duckdb/node-bindings-${process.platform}-${process.arch}/package.json`;
-    const file = join(dirname(createRequire(bindings).resolve(platform)), name);
-    return existsSync(file) ? file : undefined;
-  } catch {
-    return undefined;
+  const platform = `@duckdb/node-bindings-${process.platform}-${process.arch}`;
+  for (const folder of [platform, `${platform}-musl`]) {
+    try {
+      let at = import.meta.url;
+      for (const wanted of ['@duckdb/node-api', '@duckdb/node-bindings', folder])
+        at = createRequire(at).resolve(`${wanted}/package.json`);
+      const file = join(dirname(at), name);
+      if (existsSync(file)) return file;
+    } catch {
+      // The next one, or none.
+    }
   }
+  return undefined;
 }
 
 let database: NativeDuckdb | undefined;

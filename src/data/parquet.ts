@@ -5,7 +5,7 @@
  */
 import * as zlib from 'node:zlib';
 import type { AsyncBuffer, Compressors, FileMetaData, SchemaTree } from 'hyparquet';
-import { describe } from '../common/errors.js';
+import { describe, valueText } from '../common/errors.js';
 import { importOptional } from '../common/optional.js';
 import { bad, sizeOf } from './bytes.js';
 import { ColumnReader, type DecodedGroup } from './duckdb.js';
@@ -181,6 +181,28 @@ function singleBytes({ tree }: Parsed, { sparse }: Schema): Set<string> {
   const fixed = tree.children.filter(({ element }) => element.type === 'FIXED_LEN_BYTE_ARRAY');
   const names = fixed.map(({ element }) => element.name);
   return new Set(names.filter((name) => sparse.some(({ column, multi }) => multi && column === name)));
+}
+
+/** Values that a column of 8 or 16 bits may have: they are stored in 32, and damage makes larger ones. */
+interface Width {
+  name: string;
+  least: number;
+  most: number;
+}
+
+function widthOf({ tree }: Parsed, column: string): Width | undefined {
+  let node = tree.children.find(({ element }) => element.name === column)!;
+  while (node.children.length === 1) node = node.children[0]!;
+  const { converted_type: name = '' } = node.element;
+  const [, unsigned, digits] = /^(U?)INT_(8|16)$/.exec(name) ?? [];
+  if (digits === undefined) return undefined;
+  const count = 2 ** Number(digits);
+  return unsigned ? { name, least: 0, most: count - 1 } : { name, least: -count / 2, most: count / 2 - 1 };
+}
+
+function fits(width: Width, cell: unknown): boolean {
+  if (Array.isArray(cell)) return cell.every((value) => fits(width, value));
+  return typeof cell !== 'number' || (cell >= width.least && cell <= width.most);
 }
 
 async function openSamples(file: string, columns: readonly string[]): Promise<OpenedParquet> {
@@ -404,10 +426,16 @@ export function parquetFormat(schema: Schema, decoder?: 'hyparquet'): Format<Sch
       const begin = decoded ? yield* decoded.read({ ...whole, single }, wanted, sink, onRead) : range.begin;
       if (begin >= end) return;
       const isSingle = columns.map((column) => single.has(column));
+      const widths = columns.map((column) => widthOf(whole, column));
       for await (const slice of slices(whole, { begin, end }, onRead)) {
         for (let index = 0; index < slice.rows; index++) {
           for (let at = 0; at < columns.length; at++) {
             const cell = slice.columns[at]!.next();
+            const width = widths[at];
+            if (width && !fits(width, cell)) {
+              const found = `column "${columns[at]}" must be ${width.name}, not ${valueText(cell)}`;
+              throw bad(`${file}: row ${slice.first + index + 1}: ${found}`);
+            }
             cells[at] = isSingle[at] && cell instanceof Uint8Array ? [cell] : cell;
           }
           const problem = sink.rows.add(cells);

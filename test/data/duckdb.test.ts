@@ -230,33 +230,41 @@ function countTaken() {
   return taken;
 }
 
-test('random files are the same batches by DuckDB and by hyparquet', async () => {
-  const directory = temporaryDirectory();
-  const taken = countTaken();
-  let [rows, refused] = [0, 0];
-  for (let seed = 0; seed < FILES; seed++) {
-    const written = write(directory, seed, seed % 3 === 0 ? 0.02 : 0);
-    const [fast, slow] = [await outcome(written, seed), await outcome(written, seed, 'hyparquet')];
-    expect(fast, `seed ${seed}`).toEqual(slow);
-    for (const { size } of slow.batches) rows += size;
-    if (slow.error !== undefined) refused += 1;
-  }
-  expect(refused).toBeGreaterThan(0);
-  expect(refused).toBeLessThan(FILES * 0.8);
-  expect(taken.rows).toBeGreaterThan(rows * 0.8);
-  vi.restoreAllMocks();
-}, 60_000 + 500 * FILES);
+test(
+  'random files are the same batches by DuckDB and by hyparquet',
+  async () => {
+    const directory = temporaryDirectory();
+    const taken = countTaken();
+    let [rows, refused] = [0, 0];
+    for (let seed = 0; seed < FILES; seed++) {
+      const written = write(directory, seed, seed % 3 === 0 ? 0.02 : 0);
+      const [fast, slow] = [await outcome(written, seed), await outcome(written, seed, 'hyparquet')];
+      expect(fast, `seed ${seed}`).toEqual(slow);
+      for (const { size } of slow.batches) rows += size;
+      if (slow.error !== undefined) refused += 1;
+    }
+    expect(refused).toBeGreaterThan(0);
+    expect(refused).toBeLessThan(FILES * 0.8);
+    expect(taken.rows).toBeGreaterThan(rows * 0.8);
+    vi.restoreAllMocks();
+  },
+  60_000 + 500 * FILES,
+);
 
-test('damaged files are the same batches by DuckDB and by hyparquet, or one of them refuses', async () => {
-  const directory = temporaryDirectory();
-  let both = 0;
-  for (let seed = 0; seed < FILES; seed++) {
-    const written = write(directory, 3 * seed + 1, 0);
-    writeFileSync(written.file, damaged(readFileSync(written.file), randomOf(seed)));
-    const [fast, slow] = [await outcome(written, seed), await outcome(written, seed, 'hyparquet')];
-    if (fast.error !== undefined || slow.error !== undefined) continue;
-    expect(fast, `seed ${seed}`).toEqual(slow);
-    both += 1;
-  }
-  expect(both).toBeGreaterThan(0);
-}, 60_000 + 500 * FILES);
+test(
+  'damaged files are the same batches by DuckDB and by hyparquet, or one of them refuses',
+  async () => {
+    const directory = temporaryDirectory();
+    let both = 0;
+    for (let seed = 0; seed < FILES; seed++) {
+      const written = write(directory, 3 * seed + 1, 0);
+      writeFileSync(written.file, damaged(readFileSync(written.file), randomOf(seed)));
+      const [fast, slow] = [await outcome(written, seed), await outcome(written, seed, 'hyparquet')];
+      if (fast.error !== undefined || slow.error !== undefined) continue;
+      expect(fast, `seed ${seed}`).toEqual(slow);
+      both += 1;
+    }
+    expect(both).toBeGreaterThan(0);
+  },
+  60_000 + 500 * FILES,
+);
