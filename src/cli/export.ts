@@ -51,7 +51,8 @@ async function run(place: string | undefined, flags: ExportFlags): Promise<void>
   if (place === 'now') return runNow(flags);
   const meant = NO_PLACES[place ?? ''];
   if (meant !== undefined) {
-    const text = `"${place}" is no place: kintsugi ${meant}; a directory of that name is written "./${place}"`;
+    const folder = `a directory of that name is written "./${place}"`;
+    const text = `"${place}" is no place: kintsugi ${meant}; ${folder}`;
     throw new KintsugiError('BAD_ARGUMENT', text);
   }
   const { every, tables, keep, rate } = flags;
