@@ -1,5 +1,6 @@
 """Samples of text files: their columns, and that each is trained exactly once."""
 
+import errno
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -78,6 +79,21 @@ def test_what_is_wrong_in_a_file_is_said(tmp_path: Path, content: str, why: str)
     with pytest.raises(kintsugi.Error, match=why) as error:
         read(file, label=0, dense=[1])
     assert error.value.code == "BAD_DATA"
+
+
+def test_a_limit_of_the_system_is_not_the_fault_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path / "a.tsv", 10)
+
+    def refused(*_: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("builtins.open", refused)
+    with pytest.raises(kintsugi.Error, match='raise "ulimit -n"') as error:
+        read(file, label=0, dense=[1], sparse=[2])
+    monkeypatch.undo()
+    assert error.value.code == "SYSTEM_LIMIT"
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 1000])

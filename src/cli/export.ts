@@ -9,8 +9,11 @@ import type { PlanStatus } from '../protocol/status.js';
 import { absolutePlace, asFailure, DEFAULT_KEEP, everyOption, keepOption } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { size, withScheduler } from './flags.js';
+import { hint } from './hints.js';
 
 const DEFAULT_EVERY_MS = 20_000;
+/** The name of the exports of a job that has one kind of them. */
+const EXPORTS = 'export';
 
 interface ExportFlags extends ConnectFlags {
   name: string;
@@ -23,10 +26,35 @@ interface ExportFlags extends ConnectFlags {
   json: boolean;
 }
 
+/** Words of other commands, which would name folders here, with what they may have meant. */
+const NO_PLACES: Readonly<Record<string, string>> = { once: 'export --once', stop: 'export --stop' };
+
+/** `export now`: one more by the plan that the job has, which stays as it is. */
+async function runNow(flags: ExportFlags): Promise<void> {
+  const { name, once, stop, every, tables, keep, rate } = flags;
+  if (once || stop || (every ?? tables ?? keep ?? rate) !== undefined)
+    throw new KintsugiError('BAD_ARGUMENT', 'export now takes nothing else than --name and --json');
+  const text = await withClient(flags, async (client) => {
+    const known = (await client.status()).saving?.find((plan) => plan.name === name);
+    if (known) return made(client, flags, known.last?.number);
+    const command = hint(['export', 'PLACE', ...(name === EXPORTS ? [] : ['--name', name])], flags);
+    const problem = `the job has no place for exports "${name}": give it one with "${command}"`;
+    throw new KintsugiError('BAD_ARGUMENT', problem);
+  });
+  process.stdout.write(`${text}\n`);
+}
+
 async function run(place: string | undefined, flags: ExportFlags): Promise<void> {
   const { name, stop, once } = flags;
   if (name === CHECKPOINT_PLAN)
     throw new KintsugiError('BAD_ARGUMENT', `"${name}" is the name of the plan of checkpoints`);
+  if (place === 'now') return runNow(flags);
+  const meant = NO_PLACES[place ?? ''];
+  if (meant !== undefined) {
+    const folder = `a directory of that name is written "./${place}"`;
+    const text = `"${place}" is no place: kintsugi ${meant}; ${folder}`;
+    throw new KintsugiError('BAD_ARGUMENT', text);
+  }
   const { every, tables, keep, rate } = flags;
   if (stop && (once || (place ?? every ?? tables ?? keep ?? rate) !== undefined))
     throw new KintsugiError('BAD_ARGUMENT', 'export --stop takes nothing else than --name');
@@ -105,7 +133,10 @@ export function registerExport(program: Command): void {
       .description(
         'Write the values of tables of a running job to a place again and again; durable, part of the job.',
       )
-      .argument('[place]', 'directory or s3://bucket/prefix (default: where it exports to now)'),
+      .argument(
+        '[place]',
+        'directory or s3://bucket/prefix (default: as it is), or "now": make one there and wait',
+      ),
   )
     .addOption(everyOption('an export').default(undefined, 'as it is, at first 20s'))
     .option('--tables <names>', 'tables, with commas between (default: as it is, at first all)', names)
@@ -115,9 +146,9 @@ export function registerExport(program: Command): void {
       'bytes per second that each PS reads; 0 = what requests leave (default: as it is, at first 0)',
       size('--rate'),
     )
-    .option('--name <name>', 'name of these exports, where a job has several', 'export')
+    .option('--name <name>', 'name of these exports, where a job has several', EXPORTS)
     .option('--once', 'make one now and wait for it; more only with --every', false)
     .option('--stop', 'make no more of this name', false)
-    .option('--json', 'with --once: print the result as JSON', false)
+    .option('--json', 'with "now" or --once: print the result as JSON', false)
     .action(run);
 }

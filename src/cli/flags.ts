@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { describe, KintsugiError } from '../common/errors.js';
+import { codeOf, describe, KintsugiError } from '../common/errors.js';
 import { MAX_TIMER_MS } from '../common/options.js';
 import {
   isOptimizerKind,
@@ -358,7 +358,8 @@ function secretOf(flag: string, file: string | undefined, fallback: string | und
   try {
     secret = readFileSync(file, 'utf8').trim();
   } catch (error) {
-    throw bad(`${flag} ${file} cannot be read: ${describe(error)}`);
+    const text = `${flag} ${file} cannot be read: ${describe(error)}`;
+    throw new KintsugiError(codeOf(error, 'BAD_ARGUMENT'), text);
   }
   if (secret === '') throw bad(`${flag} ${file} is empty`);
   return secret;

@@ -2,7 +2,7 @@
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import type { Command } from 'commander';
-import { describe, KintsugiError } from '../common/errors.js';
+import { codeOf, describe, KintsugiError } from '../common/errors.js';
 import { PACKAGE_ROOT, VERSION } from '../common/package-root.js';
 
 const EXAMPLE = join(PACKAGE_ROOT, 'examples/project');
@@ -27,7 +27,10 @@ function makeFolder(directory: string): void {
     mkdirSync(directory, { recursive: true });
     names = readdirSync(directory);
   } catch (error) {
-    throw new KintsugiError('BAD_ARGUMENT', `"${directory}" cannot be made: ${describe(error)}`);
+    throw new KintsugiError(
+      codeOf(error, 'BAD_ARGUMENT'),
+      `"${directory}" cannot be made: ${describe(error)}`,
+    );
   }
   if (names.length === 0) return;
   throw new KintsugiError(

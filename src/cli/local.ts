@@ -208,6 +208,7 @@ function asRunFailure(error: unknown): unknown {
     'LIMIT',
     'UNREACHABLE',
     'CLOSED',
+    'SYSTEM_LIMIT',
   ]);
   return error instanceof KintsugiError && codes.has(error.code)
     ? new RunFailure(error.code, error.message)

@@ -3,7 +3,7 @@
  * `kintsugi: CODE: message`. Exit 2 means bad input or a refusal, exit 1 a failed run or a bug.
  */
 import { CommanderError } from 'commander';
-import { describe, KintsugiError } from '../common/errors.js';
+import { codeOf, describe, KintsugiError } from '../common/errors.js';
 import { RunFailure } from './failure.js';
 import { createProgram } from './program.js';
 
@@ -15,7 +15,7 @@ function fail(error: unknown): void {
     return fail(new KintsugiError('BAD_ARGUMENT', message.replace(/^error: /, '')));
   }
   const known = error instanceof KintsugiError && error.code !== 'INTERNAL';
-  const code = error instanceof KintsugiError ? error.code : 'INTERNAL';
+  const code = codeOf(error, 'INTERNAL');
   process.stderr.write(`kintsugi: ${code}: ${describe(error)}\n`);
   if (!known && process.env.KINTSUGI_DEBUG === '1' && error instanceof Error)
     process.stderr.write(`${error.stack}\n`);
@@ -28,7 +28,9 @@ function fail(error: unknown): void {
  */
 function endOutput(error: NodeJS.ErrnoException): void {
   if (error.code !== 'EPIPE' && process.exitCode === undefined)
-    fail(new RunFailure('BAD_ARGUMENT', `standard output cannot be written: ${describe(error)}`));
+    fail(
+      new RunFailure(codeOf(error, 'BAD_ARGUMENT'), `standard output cannot be written: ${describe(error)}`),
+    );
   process.stderr.write('', () => process.exit());
 }
 

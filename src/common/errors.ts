@@ -3,6 +3,8 @@
  * line and say what to do where there is something to do.
  */
 
+import { systemAdvice, systemLimit } from './system-errors.js';
+
 /** Every code that can reach a user, with what it means. Codes are stable; new ones may be added. */
 export const ERROR_CODES = {
   ADDON_NOT_LOADED: 'the native addon could not be loaded',
@@ -40,6 +42,7 @@ export const ERROR_CODES = {
   STORE_FAILED:
     'the store of a scheduler fails, refuses it, or has lost the job; it resumes from what is there',
   DEPOSED: 'this scheduler does not lead the job any more; another one may',
+  SYSTEM_LIMIT: 'the operating system gives no more of something: open files, disk space, memory, processes',
   INTERNAL: 'a broken invariant; please report it',
 } as const;
 
@@ -75,10 +78,24 @@ export function isRefusal(error: unknown): error is KintsugiError {
   return error instanceof KintsugiError && REFUSALS.has(error.code);
 }
 
-/** The message of anything thrown, on one line. */
+/**
+ * The message of anything thrown, on one line. Refusals of the operating system get a sentence about their
+ * limit; a KintsugiError has it already, by the cause that it describes.
+ */
 export function describe(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
-  return text.replace(/\s*\n\s*/g, ' ');
+  const line = text.replace(/\s*\n\s*/g, ' ');
+  const advice = error instanceof KintsugiError ? undefined : systemAdvice(error);
+  return advice === undefined || line.includes(advice) ? line : `${line}: ${advice}`;
+}
+
+/**
+ * The code of a failure: its own, SYSTEM_LIMIT for a limit of the operating system, which is not the fault of
+ * what was asked for, and else `otherwise`.
+ */
+export function codeOf(error: unknown, otherwise: ErrorCode): ErrorCode {
+  if (error instanceof KintsugiError) return error.code;
+  return systemLimit(error) === undefined ? otherwise : 'SYSTEM_LIMIT';
 }
 
 /** A value of a user in a message: one line, at most `most` characters and "...". Takes every value. */

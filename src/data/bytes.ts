@@ -3,13 +3,16 @@ import { createReadStream, type Stats } from 'node:fs';
 import { access, constants, open, stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { describe, KintsugiError } from '../common/errors.js';
+import { systemLimit } from '../common/system-errors.js';
 import { isRemote, remoteChunks, remoteSize } from './object-store.js';
 import { packing } from './packing.js';
 
 const READ_BYTES = 256 * 1024;
 
+/** BAD_DATA, or SYSTEM_LIMIT where the cause is a limit of the system and not the file. */
 export function bad(message: string, cause?: unknown): KintsugiError {
-  return new KintsugiError('BAD_DATA', message, cause === undefined ? undefined : { cause });
+  const code = systemLimit(cause) === undefined ? 'BAD_DATA' : 'SYSTEM_LIMIT';
+  return new KintsugiError(code, message, cause === undefined ? undefined : { cause });
 }
 
 /** A failure of reading a file, with its name. A package that is missing has nothing to do with the file. */

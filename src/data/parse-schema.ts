@@ -1,6 +1,6 @@
 /** Makes a schema of the JSON of a user. An error is one line: where, what must be there, what is there. */
 import { readFile } from 'node:fs/promises';
-import { describe, KintsugiError, valueText } from '../common/errors.js';
+import { codeOf, describe, KintsugiError, valueText } from '../common/errors.js';
 import { checkText } from '../common/options.js';
 import type { InitializerSpec } from '../engine/native.js';
 import {
@@ -115,7 +115,7 @@ export async function readSchema(file: string): Promise<Schema> {
     value = JSON.parse(await readFile(file, 'utf8'));
   } catch (error) {
     const text = `--schema ${file} must be a file of JSON: ${describe(error).split('\n')[0]}`;
-    throw new KintsugiError('BAD_ARGUMENT', text, { cause: error });
+    throw new KintsugiError(codeOf(error, 'BAD_ARGUMENT'), text, { cause: error });
   }
   return parseSchema(value, file);
 }

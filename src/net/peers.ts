@@ -4,7 +4,7 @@
  * connection that it made. Messages may be lost (the protocol repeats them) but are not reordered within a
  * connection.
  */
-import { describe, KintsugiError } from '../common/errors.js';
+import { codeOf, describe, KintsugiError } from '../common/errors.js';
 import type { Busy } from '../core/client/state.js';
 import type { ReceivedBytes } from '../core/shared/received-bytes.js';
 import { Retry } from '../core/shared/retry.js';
@@ -316,7 +316,7 @@ export class Peers {
       peer.askedAt = undefined;
       peer.queue.takeAll();
       peer.lossy = true;
-      const code = error instanceof KintsugiError ? error.code : 'INTERNAL';
+      const code = codeOf(error, 'INTERNAL');
       this.unreachable.note(id, (repeated) =>
         this.options.log.warn('peer.unreachable', { peer: id, code, repeated }),
       );

@@ -226,6 +226,30 @@ test('once, with all tables, and what changed the next time', async () => {
   await run('--stop');
 });
 
+test('now: one more at the place that the job has, and never a folder of that name', async () => {
+  const cwd = mkdtempSync(join(tmpdir(), 'kintsugi-export-now-'));
+  onTestFinished(() => rmSync(cwd, { recursive: true, force: true }));
+  const here = (...args: string[]) =>
+    start(['export', ...args, '--scheduler', address], {}, 'ignore', undefined, cwd).ended;
+  for (const word of ['now', 'once', 'stop']) {
+    const { code, said } = await here(word);
+    expect([code, said]).toEqual([2, [expect.stringMatching(/^kintsugi: BAD_ARGUMENT: .*kintsugi export/)]]);
+  }
+  expect((await here('now', '--name', 'second')).said[0]).toContain('--name second');
+  expect(readdirSync(cwd)).toEqual([]);
+  expect((await client.status()).saving ?? []).toEqual([]);
+  await run(join(directory, 'by-now'), '--every', '10m');
+  await pushAll();
+  expect(await here('now')).toMatchObject({ code: 0, stdout: expect.stringMatching(/^export \d+: 3,/) });
+  expect(JSON.parse((await here('now', '--json')).stdout)).toMatchObject({ rows: 0, unchanged: true });
+  expect((await here('now', '--every', '1s')).code).toBe(2);
+  expect((await client.status()).saving).toMatchObject([{ everyMs: 600_000 }]);
+  expect(readdirSync(cwd)).toEqual([]);
+  expect(await here('./stop', '--once')).toMatchObject({ code: 0 });
+  expect(readdirSync(cwd)).toEqual(['stop']);
+  await run('--stop');
+});
+
 test('what cannot be is refused', async () => {
   const refused = async (code: string, ...args: string[]) =>
     expect(await run(...args)).toMatchObject({

@@ -6,6 +6,7 @@ cost a hundred times as much.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -72,7 +73,7 @@ def lines_of(path: str, begin: int, end: int, chunk: int = 1 << 20) -> Iterator[
                 piece = piece.removeprefix(_MARK) if first else piece
                 yield piece if piece.endswith(b"\n") else piece + b"\n"
     except OSError as error:
-        raise Error("BAD_DATA", f"{path} cannot be read: {error.strerror}") from None
+        raise _unreadable(path, error) from None
 
 
 def batches_of(pieces: Iterator[bytes], size: int) -> Iterator[tuple[bytes, int]]:
@@ -194,13 +195,28 @@ def _keys(data: Bytes, starts: Positions, ends: Positions, kind: KeyKind) -> npt
     return hashes
 
 
+_LIMITS = {
+    errno.EMFILE: 'this process has as many open files as its limit allows; raise "ulimit -n"',
+    errno.ENFILE: "this machine has as many open files as its limit allows; raise the sysctl fs.file-max",
+    errno.ENOMEM: 'the system gives no more memory; free some, or raise "ulimit -v"',
+}
+"""Limits of the system by their errors: nothing is wrong with the file then."""
+
+
+def _unreadable(path: str, error: OSError) -> Error:
+    """SYSTEM_LIMIT or BAD_DATA, as `docs/errors.md` has them."""
+    limit = _LIMITS.get(error.errno or 0)
+    said = f"{path} cannot be read: {error.strerror}"
+    return Error("BAD_DATA", said) if limit is None else Error("SYSTEM_LIMIT", f"{said}: {limit}")
+
+
 def header_of(path: str) -> bytes:
     """The first line of a file. @raises Error BAD_DATA."""
     try:
         with open(path, "rb") as file:
             return file.readline(_MAX_LINE)
     except OSError as error:
-        raise Error("BAD_DATA", f"{path} cannot be read: {error.strerror}") from None
+        raise _unreadable(path, error) from None
 
 
 def line_bytes(path: str) -> float:
@@ -209,7 +225,7 @@ def line_bytes(path: str) -> float:
         with open(path, "rb") as file:
             piece = file.read(1 << 20)
     except OSError as error:
-        raise Error("BAD_DATA", f"{path} cannot be read: {error.strerror}") from None
+        raise _unreadable(path, error) from None
     return len(piece) / max(1, piece.count(b"\n"))
 
 
@@ -218,7 +234,7 @@ def size_of(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError as error:
-        raise Error("BAD_DATA", f"{path} cannot be read: {error.strerror}") from None
+        raise _unreadable(path, error) from None
 
 
 def whole_lines(path: str, known: int) -> int:

@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { extname, join } from 'node:path';
-import { describe, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, KintsugiError } from '../../common/errors.js';
 import { PACKAGE_ROOT } from '../../common/package-root.js';
 import type { ConnectOptions } from '../../library/client/client.js';
 import { limitText } from '../../protocol/limits.js';
@@ -207,7 +207,7 @@ class PageServer {
       const action = actionOf(kind, JSON.parse(await bodyOf(request)));
       json(response, 202, this.actions.begin(action));
     } catch (error) {
-      const code = error instanceof KintsugiError ? error.code : 'BAD_ARGUMENT';
+      const code = codeOf(error, 'BAD_ARGUMENT');
       json(response, code === 'UNREACHABLE' ? 503 : 400, { code, message: describe(error) });
     }
   }

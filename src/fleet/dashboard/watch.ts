@@ -3,7 +3,7 @@
  * be reached is waited for: the page says so, and shows what was last known.
  */
 
-import { describe, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, KintsugiError } from '../../common/errors.js';
 import { type Client, type ConnectOptions, connect } from '../../library/client/client.js';
 import { Dataset } from '../../library/client/dataset.js';
 import type { JobSnapshot } from '../../library/client/observe.js';
@@ -185,7 +185,7 @@ export class PageWatch implements SnapshotSource {
 
   private async away(error: unknown): Promise<void> {
     const problem = describe(error);
-    const code = error instanceof KintsugiError ? error.code : 'INTERNAL';
+    const code = codeOf(error, 'INTERNAL');
     const { state, since } = this.link;
     this.link = {
       state: this.seen ? 'down' : 'connecting',

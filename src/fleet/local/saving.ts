@@ -3,7 +3,7 @@
  * at the end is a part of the report, because the run itself went well and is over.
  */
 
-import { describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
 import type { Client } from '../../library/client/client.js';
 import { demandFree, save } from '../../library/tools/save.js';
 import { withPlace } from '../../stores/checkpoint/open.js';
@@ -46,7 +46,7 @@ export async function saveRun(client: Client, { save: url }: LocalOptions): Prom
     () => ({ place: url, code: null, message: null }),
     (error: unknown) => ({
       place: url,
-      code: error instanceof KintsugiError ? error.code : 'INTERNAL',
+      code: codeOf(error, 'INTERNAL'),
       message: describe(error),
     }),
   );

@@ -3,7 +3,7 @@
  * for it or end when they are empty, and training goes on meanwhile; one scaling after the other.
  */
 
-import { describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
 import type { Client } from '../../library/client/client.js';
 import { scale } from '../../library/tools/scaling.js';
 import { monotonicMs } from '../../net/log.js';
@@ -120,7 +120,7 @@ export class Scalings {
       record.shareMoved = record.shardsMoved / Math.max(1, shards);
     } catch (error) {
       record.problem = describe(error);
-      record.code = error instanceof KintsugiError ? error.code : 'INTERNAL';
+      record.code = codeOf(error, 'INTERNAL');
     }
     record.ended = monotonicMs();
     const { problem, shardsMoved, bytesMoved, shareMoved } = record;

@@ -7,7 +7,7 @@
  * where there is no TLS, so it is never the token of the job. Without a token of metrics these paths are open
  * on a loopback address, and refused on any other.
  */
-import { describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
 import { limitText } from '../../protocol/limits.js';
 import { bearerMatches, isLoopback } from './auth.js';
 import type { Streams } from './streams.js';
@@ -67,7 +67,7 @@ export class Body {
     try {
       return this.post.answer(Buffer.concat(this.chunks), type);
     } catch (error) {
-      return coded(500, 'INTERNAL', describe(error));
+      return coded(500, codeOf(error, 'INTERNAL'), describe(error));
     } finally {
       this.end();
     }

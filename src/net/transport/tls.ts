@@ -16,7 +16,7 @@ import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { type ConnectionOptions, checkServerIdentity, createSecureContext } from 'node:tls';
-import { describe, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, KintsugiError } from '../../common/errors.js';
 import type { OptionKeys } from '../../common/options.js';
 
 /** The certificate that a listener shows. PEM files, read once: a new certificate needs a new listener. */
@@ -49,7 +49,7 @@ function read(what: string, file: string): Buffer {
   try {
     return readFileSync(file);
   } catch (error) {
-    throw new KintsugiError('BAD_ARGUMENT', `the ${what} cannot be read: ${describe(error)}`);
+    throw new KintsugiError(codeOf(error, 'BAD_ARGUMENT'), `the ${what} cannot be read: ${describe(error)}`);
   }
 }
 

@@ -2,7 +2,7 @@
  * `POST /pull` of a replica: rows of one table by their keys, as JSON or binary (docs/serving.md). What is
  * refused is answered with an HTTP status and JSON, `{ "code", "message" }`.
  */
-import { describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
 import type { HttpAnswer } from '../../net/transport/index.js';
 
 /** A longer body is refused. */
@@ -55,7 +55,7 @@ export function answerPull(
     const answer = pull(request);
     return isBinary ? toBinary(answer) : toJson(answer);
   } catch (error) {
-    const code = error instanceof KintsugiError ? error.code : 'INTERNAL';
+    const code = codeOf(error, 'INTERNAL');
     const content = JSON.stringify({ code, message: describe(error) });
     return { status: STATUS[code] ?? 500, type: JSON_TYPE, body: content };
   }

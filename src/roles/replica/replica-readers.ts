@@ -3,7 +3,7 @@
  * every other one is a pull, which is answered in the same turn.
  */
 
-import { describe, isRefusal, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, isRefusal, KintsugiError } from '../../common/errors.js';
 import { type ReadAnswer, type ReadLimits, type ReadSection, read } from '../../core/replica/reading.js';
 import type { ReplicaCore } from '../../core/replica/replica.js';
 import { joined } from '../../core/shared/bytes.js';
@@ -58,7 +58,7 @@ export class ReplicaReaders {
   }
 
   refused(error: unknown): void {
-    const code = error instanceof KintsugiError ? error.code : 'INTERNAL';
+    const code = codeOf(error, 'INTERNAL');
     const { refused } = this.counts;
     refused.set(code, (refused.get(code) ?? 0) + 1);
   }

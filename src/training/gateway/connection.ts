@@ -4,7 +4,7 @@
  */
 import { setMaxListeners } from 'node:events';
 import type { Socket } from 'node:net';
-import { describe, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, KintsugiError } from '../../common/errors.js';
 import { type Client, type ConnectOptions, connect } from '../../library/client/client.js';
 import { DEFAULT_IN_FLIGHT_BYTES, InFlightRoom } from '../../library/client/room.js';
 import type { Logger } from '../../net/log.js';
@@ -118,7 +118,7 @@ export class ProgramConnection {
       if (message.op === 'hello') this.answer(id, { value: await this.hello(message) });
       else this.answer(id, await this.work(message, payload, reserve));
     } catch (error) {
-      const code = error instanceof KintsugiError ? error.code : 'INTERNAL';
+      const code = codeOf(error, 'INTERNAL');
       this.send(encodeFrame({ id, code, message: describe(error) }));
     } finally {
       if (reserved > 0) this.afterSending(() => this.answers.free(reserved));

@@ -5,7 +5,8 @@
  * depend on them.
  */
 
-import { describe, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, KintsugiError } from '../../common/errors.js';
+import { systemLimit } from '../../common/system-errors.js';
 import type { Outcome, RangeLease } from '../../library/client/dataset.js';
 import { HeldRange, HeldRanges } from '../../library/client/held-ranges.js';
 import type { Batch, PushUpdate, RowsToPull } from '../models/trainer.js';
@@ -274,7 +275,7 @@ export class RangeFeed implements AsyncIterable<Batch> {
     if (excused) await this.quiet();
     for (const work of [...this.works]) {
       if (excused && work === first.work) {
-        const code = error instanceof KintsugiError ? error.code : 'MODEL';
+        const code = codeOf(error, 'MODEL');
         this.settle(work, { outcome: 'failed', batch: first.index, code, message: describe(error) });
       } else this.settle(work, { outcome: work.isFinished ? 'finished' : 'returned' });
     }
@@ -320,9 +321,12 @@ export class RangeFeed implements AsyncIterable<Batch> {
   }
 }
 
-/** Errors that may come from one batch. A broken job or a lost connection is not the fault of a batch. */
+/**
+ * Errors that may come from one batch. A broken job, a lost connection or a limit of the system is not the
+ * fault of a batch.
+ */
 function isOfTheBatch(error: unknown): boolean {
-  if (!(error instanceof KintsugiError)) return true;
+  if (!(error instanceof KintsugiError)) return systemLimit(error) === undefined;
   const codes = ['MODEL', 'BAD_DATA', 'KEY_RESERVED', 'KEY_TYPE', 'DIM_MISMATCH', 'LENGTH_MISMATCH', 'LIMIT'];
   return codes.includes(error.code);
 }

@@ -3,7 +3,7 @@
  * a source are checked here, so that a mistake is named in the terms of the interface.
  */
 
-import { describe, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe, KintsugiError } from '../../common/errors.js';
 import { fileSource } from '../../data/file-source.js';
 import { checkWithoutSchema, openReader } from '../../data/open.js';
 import { expandPaths } from '../../data/paths.js';
@@ -56,7 +56,9 @@ async function ownSource(
   const failed = (error: unknown, what: string) =>
     error instanceof KintsugiError
       ? error
-      : new KintsugiError('BAD_DATA', `--source ${file}: ${what}: ${describe(error)}`, { cause: error });
+      : new KintsugiError(codeOf(error, 'BAD_DATA'), `--source ${file}: ${what}: ${describe(error)}`, {
+          cause: error,
+        });
   const refuse = (text: string) => new KintsugiError('BAD_ARGUMENT', `--source ${file}: ${text}`);
   const attempt = async <T>(what: string, work: () => Promise<T> | T): Promise<T> => {
     try {

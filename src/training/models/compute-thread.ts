@@ -1,6 +1,6 @@
 /** Program of the thread of a `ComputeThread`: it runs one graph after the other. */
 import { parentPort, workerData } from 'node:worker_threads';
-import { describe, KintsugiError } from '../../common/errors.js';
+import { codeOf, describe } from '../../common/errors.js';
 import { type ComputeAnswer, type ComputeOrder, memoryOf } from './compute.js';
 import { type Graphs, OnnxSessions } from './onnx-sessions.js';
 
@@ -12,7 +12,7 @@ async function answered(make: () => Promise<ComputeAnswer>): Promise<void> {
   try {
     answer = await make();
   } catch (error) {
-    const code = error instanceof KintsugiError ? error.code : 'MODEL';
+    const code = codeOf(error, 'MODEL');
     answer = { kind: 'failed', code, message: describe(error) };
   }
   Atomics.store(busy, 0, 0);

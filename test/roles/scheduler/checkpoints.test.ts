@@ -49,7 +49,10 @@ async function fill(job: Client, rows: number): Promise<void> {
 
 it('a checkpoint has everything, and the next one what has changed', async () => {
   const job = await client((await cluster({ code: '2+1' })).address);
-  expect(await rejection(job.checkpoint())).toMatchObject({ code: 'BAD_ARGUMENT' });
+  expect(await rejection(job.checkpoint())).toMatchObject({
+    code: 'BAD_ARGUMENT',
+    message: 'the job has no place for checkpoints: "kintsugi checkpoint set PLACE" gives it one',
+  });
   const url = temporaryDirectory();
   await setSavePlan(job, 'checkpoint', plan(url));
   await fill(job, 40_000);

@@ -11,7 +11,7 @@ import type { ErrorCode } from '../../../common/errors.js';
 import { limitText } from '../../../protocol/limits.js';
 import type { PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
-import { isSamePlace, type SavePlan } from '../../../protocol/saving.js';
+import { CHECKPOINT_PLAN, isSamePlace, type SavePlan } from '../../../protocol/saving.js';
 import type { PlanStatus, SavedCopy } from '../../../protocol/status.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
 import { planKey, SAVING_KEY } from '../entries.js';
@@ -129,7 +129,7 @@ export class Saver {
     if (known) return this.ledger.answer(from, known.answer);
     if (live?.waiting.some(asked) || this.attempt?.waiting.some(asked)) return;
     if (live) live.waiting.push({ peer: from, id });
-    else this.tell([{ peer: from, id }], 'BAD_ARGUMENT', `there is no save plan "${name}"`);
+    else this.tell([{ peer: from, id }], 'BAD_ARGUMENT', noPlace(name));
   }
 
   /** A node says how far it is with what it saves. */
@@ -433,4 +433,10 @@ function isSame(plan: SavePlan, known: StoredPlan): boolean {
   const sameTimes = everyMs === known.everyMs && keep === known.keep && rate === known.rate;
   const sameKind = kind === known.kind && barrier === (known.barrier ?? false);
   return url === known.url && sameKind && sameTimes && sameTables;
+}
+
+function noPlace(name: string): string {
+  if (name === CHECKPOINT_PLAN)
+    return 'the job has no place for checkpoints: "kintsugi checkpoint set PLACE" gives it one';
+  return `the job has no place for exports ${JSON.stringify(name)}: "kintsugi export PLACE" gives it one`;
 }
