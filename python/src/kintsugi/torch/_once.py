@@ -68,8 +68,10 @@ def found_table(client: Client, name: str) -> Table | None:
         return None
 
 
-def set_values(client: Client, table: Table, keys: Keys, rows: Rows) -> None:
+def set_values(client: Client, table: Table, keys: Keys, rows: Rows, *, of: Rows | None = None) -> None:
     """Sets the values of `keys`, each once: len(keys) x dim. The state of the optimizer stays.
+
+    `of`: the content that they are a part of; default: themselves.
 
     A program that has trained the table, or has set values of it, sets them. What a program does first with
     a table is done once per job and content: of several programs one sets them, and the others wait for it.
@@ -77,18 +79,18 @@ def set_values(client: Client, table: Table, keys: Keys, rows: Rows) -> None:
 
     @raises Error, as `Table.assign`.
     """
-    trained = table.trained
-    if trained or _overwriting.get():
+    if table.trained or _overwriting.get():
         _assign(table, keys, rows, None)
     else:
-        _set_once(client, table, keys, rows)
+        _set_once(client, table, keys, rows, rows if of is None else of)
     table.trained = True
 
 
-def _set_once(client: Client, table: Table, keys: Keys, rows: Rows) -> None:
+def _set_once(client: Client, table: Table, keys: Keys, rows: Rows, content: Rows) -> None:
     digest = hashlib.blake2b(keys.tobytes(), digest_size=8)
-    for _, part in _chunks(table, keys, rows):
-        digest.update(np.ascontiguousarray(part).tobytes())
+    size = max(1, CHUNK_BYTES // (4 * table.dim))
+    for first in range(0, len(content), size):
+        digest.update(np.ascontiguousarray(content[first : first + size]).tobytes())
     base = f"{table.name}-loaded-{digest.hexdigest()}"
     attempt = 0
     while True:
