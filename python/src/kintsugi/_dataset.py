@@ -100,6 +100,7 @@ class Lease:
         calls = []
         for (given, asked, gradients), rate in zip(requests, rates_of(lr, len(requests)), strict=True):
             table = tables.find(given)
+            table.trained = True
             every = keys_of(asked)
             keys, inverse, where = _distinct(every)
             rows = rows_of(gradients, len(every), table.dim, "gradients")

@@ -35,6 +35,8 @@ class Table:
         self.initializer: Initializer = initializer_of(spec["initializer"])
         self.job: str = spec["job"]
         """Id of the job that it is a table of."""
+        self.trained = False
+        """Whether this process has pushed gradients to it, or has loaded values."""
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.dim}, optimizer={self.optimizer})"
@@ -185,6 +187,7 @@ class Tables:
         for (given, asked, rows), rate in zip(requests, rates_of(lr, len(requests)), strict=True):
             table = self.find(given)
             width = table.width if whole else table.dim
+            table.trained = table.trained or not whole
             keys = keys_of(asked)
             values = rows_of(rows, len(keys), width, "rows" if whole else "gradients")
             where = present(keys)

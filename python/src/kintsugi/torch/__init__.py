@@ -20,6 +20,7 @@ from ._configs import EmbeddingBagConfig, EmbeddingConfig
 from ._dense import SharedOptimizer
 from ._embedding import KintsugiEmbedding, KintsugiEmbeddingBag
 from ._export import to_embedding_bag, torchrec_state_dict
+from ._once import overwrite
 from ._optimizer import RowOptimizer, clip_grad_norm_
 from ._pipeline import Pipeline
 from ._saving import load, save
@@ -37,6 +38,7 @@ __all__ = [
     "SharedOptimizer",
     "clip_grad_norm_",
     "load",
+    "overwrite",
     "save",
     "step",
     "to_embedding_bag",

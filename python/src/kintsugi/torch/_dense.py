@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from .._arrays import Rows
 from .._checks import instance, number
 from .._client import Client
 from .._errors import Error
-from .._specs import FTRL, SGD, Adam, Optimizer, Zeros
+from .._specs import FTRL, Adam, Optimizer, Zeros
 from .._steps import steps_of
 from .._tables import Table
 from ._inputs import client_of, rate_given
-from ._layer import Rate, rate_of
+from ._layer import Rate, rate_of, uncompiled
+from ._once import claimed, found_table, set_values
 
 DIM = 256
 """Floats of a row: each parameter is cut into rows of so many, and shares none with another."""
@@ -34,8 +36,13 @@ class SharedOptimizer(torch.optim.Optimizer):
     """The dense parameters of a model are in a table of the job, and its optimizer applies the gradients.
 
     With batches of a `RangeDataset` they are in the same push as those of the rows, so they are applied
-    exactly once, whoever is killed. The first `forward` after a `step` pulls the parameters, and sees what
-    other trainers did. A parameter without a gradient stays as it is, with its state.
+    exactly once, whoever is killed. A `step` ends with the parameters of the job, which other trainers
+    change, too; in a batch the next `forward` or `state_dict` gets them. A parameter without a gradient stays
+    as it is, with its state.
+
+    What a program writes into the parameters, such as by `load_state_dict`, is set at the job before the next
+    `forward` or `step`; see `overwrite` for what is set once. Other trainers see it then. In a batch, after
+    its `step`, it is BAD_ARGUMENT, but for a `load_state_dict`.
 
     `model`: all its parameters that need gradients are taken, float32. Every trainer begins with the same
     values: call `torch.manual_seed` before the model is made. `name`: of the table; `NAME-first` and
@@ -63,7 +70,10 @@ class SharedOptimizer(torch.optim.Optimizer):
         self.grad_scale = number(grad_scale, "grad_scale")
         lr = rate_given(lr)
         instance(model, nn.Module, "model", "nn.Linear(8, 1)")
-        parameters = [each for each in model.parameters() if each.requires_grad and each.numel() > 0]
+        named = [(name, each) for name, each in model.named_parameters() if each.numel() > 0]
+        named = [(name, each) for name, each in named if each.requires_grad]
+        self._names = [name for name, _ in named]
+        parameters = [each for _, each in named]
         if not parameters or any(each.dtype != torch.float32 for each in parameters):
             raise Error("BAD_ARGUMENT", "a model needs parameters, and all of them float32")
         if isinstance(optimizer, FTRL):
@@ -91,7 +101,14 @@ class SharedOptimizer(torch.optim.Optimizer):
             # torch.distributed.checkpoint steps optimizers without state, with gradients of zero.
             self.state[each]["step"] = torch.zeros(())
         self._current = False
-        model.register_forward_pre_hook(lambda *_: self._before_forward())
+        """Whether the parameters are those of the job, as far as this process knows."""
+        self._stepped = False
+        """Whether a step was made since they were."""
+        self._known = [each.detach().cpu().clone() for each in parameters]
+        """Values that this object has seen or set; others are of the program."""
+        self._kept = False
+        """True while what is loaded is not to reach the job."""
+        _Hooks(self).register(model)
 
     # ---- the first values
 
@@ -103,7 +120,7 @@ class SharedOptimizer(torch.optim.Optimizer):
             text = f"table {name!r} has no parameters of a SharedOptimizer, or those of an earlier version"
             raise Error("TABLE_EXISTS", f"{text}: choose another name")
         if ready is None:
-            if self._claim(f"{name}-first"):
+            if claimed(self.client, f"{name}-first"):
                 ready = self._write(name, 0, spec, initial)
             else:
                 end = time.monotonic() + START_SECONDS
@@ -123,30 +140,15 @@ class SharedOptimizer(torch.optim.Optimizer):
 
     def _seed_of(self, name: str) -> int | None:
         """The seed of a table; None: there is none of this name."""
-        try:
-            return self.client.table(name).seed
-        except Error as error:
-            if error.code != "UNKNOWN_TABLE":
-                raise
-            return None
-
-    def _claim(self, name: str, number: int | None = None) -> bool:
-        """Creates a table without rows, which only one trainer can; whether this one has."""
-        seed = int(np.random.default_rng().integers(1, 1 << 31)) if number is None else number
-        try:
-            self.client.create_table(name, 1, optimizer=SGD(lr=0.0), initializer=Zeros(), seed=seed)
-        except Error as error:
-            if error.code != "TABLE_EXISTS":
-                raise
-            return False
-        return True
+        table = found_table(self.client, name)
+        return None if table is None else table.seed
 
     def _write(self, name: str, number: int, spec: dict[str, Any], initial: Rows) -> int:
         """Writes the first values into a table of their own, and says which table all trainers take."""
         table = self.client.create_table(_named(name, number), DIM, **spec)
         whole = table.pull(self._all_keys, state=True)
         table.assign(self._all_keys, np.concatenate([initial, whole[:, DIM:]], axis=1)).result()
-        if self._claim(f"{name}-ready", number):
+        if claimed(self.client, f"{name}-ready", number):
             return number
         ready = self._ready(name)
         assert ready is not None
@@ -154,24 +156,100 @@ class SharedOptimizer(torch.optim.Optimizer):
 
     # ---- steps
 
-    def _before_forward(self) -> None:
+    def before_forward(self) -> None:
+        """Sets what the program has changed, and has the parameters be those of the job."""
         step = steps_of(self.client).current
         if step is not None:
             step.expect(self.table, self._all_keys)
+        self.publish()
         if not self._current:
-            self.refresh()
+            self._pull()
+
+    def before_load(self) -> None:
+        """A load changes parameters as they are after the last step."""
+        if self._stepped:
+            self._pull()
+
+    def before_state(self) -> None:
+        """A `state_dict` has what the job has."""
+        if not self._kept:
+            self.publish()
+            if not self._current:
+                self._pull()
+
+    def keep(self, kept: bool) -> None:
+        """`kept`: from now on nothing that is written reaches the job; at the end its values are here."""
+        if kept:
+            self.publish()
+        self._kept = kept
+        if not kept:
+            self._pull()
 
     def refresh(self) -> None:
-        """Has the parameters of the model be those of the job now. @raises Error, as `Client.pull`."""
+        """Has the parameters of the model be those of the job now. What was written to them is set before.
+
+        @raises Error BAD_ARGUMENT (see `SharedOptimizer`), and as `Client.pull`.
+        """
+        self.publish()
+        self._pull()
+
+    def check_model(self, model: nn.Module) -> None:
+        """@raises Error BAD_ARGUMENT: the model has other objects in place of its parameters."""
+        there = {id(each) for each in model.parameters()}
+        gone = [
+            name for name, each in zip(self._names, self._parameters, strict=True) if id(each) not in there
+        ]
+        if gone:
+            text = f"parameter {', '.join(map(repr, gone))} is another object than when the SharedOptimizer "
+            text += "was made, so nobody trains it: copy_ into the parameter, load without assign=True, or "
+            raise Error("BAD_ARGUMENT", text + "make another SharedOptimizer")
+
+    def publish(self) -> None:
+        """Sets what the program has written into parameters at the job. @raises Error BAD_ARGUMENT."""
+        if self._kept:
+            return
+        changed = []
+        for at, (each, known) in enumerate(zip(self._parameters, self._known, strict=True)):
+            if each.dtype != torch.float32:
+                text = f"parameter {self._names[at]!r} is of {str(each.dtype)[6:]}, and those of a "
+                text += "SharedOptimizer are float32: torch.autocast computes with other types"
+                raise Error("BAD_ARGUMENT", text)
+            if not _same_bits(each.detach().cpu(), known):
+                changed.append(at)
+        if not changed:
+            return
+        for at in changed:
+            self._known[at] = self._parameters[at].detach().cpu().clone()
+        if self._stepped:
+            text = (
+                f"parameter {self._names[changed[0]]!r} was changed after a step() in a batch, when it had "
+            )
+            text += "not the value after that step yet. The change is lost. Call refresh() first"
+            raise Error("BAD_ARGUMENT", text)
+        steps_of(self.client).settle()
+        rows = [_rows_of(each) for each in self._known]
+        set_values(
+            self.client,
+            self.table,
+            np.concatenate([self._keys[at] for at in changed]),
+            np.concatenate([rows[at] for at in changed]),
+            of=np.concatenate(rows),
+        )
+        self._current = False
+
+    def _pull(self) -> None:
         steps = steps_of(self.client)
         if steps.current is not None:
             steps.current.push_now()
         steps.settle()
         rows = torch.from_numpy(self.table.pull(self._all_keys))
         with torch.no_grad():
-            for parameter, part in zip(self._parameters, rows.split(self._counts), strict=True):
-                parameter.copy_(part.reshape(-1)[: parameter.numel()].view_as(parameter))
-        self._current = True
+            for at, part in enumerate(rows.split(self._counts)):
+                parameter = self._parameters[at]
+                value = part.reshape(-1)[: parameter.numel()].view(parameter.shape).clone()
+                parameter.copy_(value)
+                self._known[at] = value
+        self._current, self._stepped = True, False
 
     @property
     def _parameters(self) -> list[Tensor]:
@@ -188,6 +266,7 @@ class SharedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.publish()
         keys, rows = [], []
         for parameter, own in zip(self._parameters, self._keys, strict=True):
             if parameter.grad is not None:
@@ -197,7 +276,10 @@ class SharedOptimizer(torch.optim.Optimizer):
         if keys:
             gradients = np.concatenate(rows) * np.float32(self.grad_scale)
             self._push([(self.table, np.concatenate(keys), gradients)])
+            self._stepped = True
         self._current = False
+        if steps_of(self.client).current is None:
+            self._pull()
         return loss
 
     def _push(self, requests: list[tuple[Table, Any, Rows]]) -> None:
@@ -214,6 +296,72 @@ class SharedOptimizer(torch.optim.Optimizer):
         if self.param_groups:
             raise Error("BAD_ARGUMENT", "a SharedOptimizer has one group: make another one for another model")
         super().add_param_group(param_group)
+
+
+class _Hooks:
+    """The calls of a model. Copies and pickles of the model are models of PyTorch, without them."""
+
+    def __init__(self, optimizer: SharedOptimizer | None = None) -> None:
+        self.optimizer = optimizer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Hooks, ()
+
+    def __deepcopy__(self, memo: Any) -> _Hooks:
+        return _Hooks()
+
+    def register(self, model: nn.Module) -> None:
+        """Has the model call this."""
+        model.register_forward_pre_hook(self.before_forward)
+        model._register_load_state_dict_pre_hook(self.before_load)
+        model.register_load_state_dict_post_hook(self.after_load)
+        for module in model.modules():
+            module.register_state_dict_pre_hook(self.before_state)
+
+    @uncompiled
+    def before_forward(self, module: nn.Module, *_: Any) -> None:
+        """A `forward` begins."""
+        if self.optimizer is not None:
+            self.optimizer.check_model(module)
+            self.optimizer.before_forward()
+
+    def before_load(self, *_: Any) -> None:
+        """A `load_state_dict` begins."""
+        if self.optimizer is not None:
+            self.optimizer.before_load()
+
+    def after_load(self, module: nn.Module, *_: Any) -> None:
+        """A `load_state_dict` has ended."""
+        if self.optimizer is not None:
+            self.optimizer.check_model(module)
+            self.optimizer.publish()
+
+    def before_state(self, *_: Any) -> None:
+        """A `state_dict` begins: it has what the job has."""
+        if self.optimizer is not None:
+            self.optimizer.before_state()
+
+
+@contextmanager
+def shared_kept(model: nn.Module) -> Iterator[None]:
+    """A load within this changes no parameters that a SharedOptimizer has: the job has them."""
+    found = {
+        id(hook.__self__.optimizer): hook.__self__.optimizer
+        for module in model.modules()
+        for hook in module._forward_pre_hooks.values()
+        if isinstance(getattr(hook, "__self__", None), _Hooks) and hook.__self__.optimizer is not None
+    }
+    for each in found.values():
+        each.keep(True)
+    try:
+        yield
+    finally:
+        for each in found.values():
+            each.keep(False)
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one.contiguous().view(torch.int32), other.contiguous().view(torch.int32))
 
 
 def _named(name: str, number: int) -> str:

@@ -17,10 +17,8 @@ from .._specs import FTRL
 from .._steps import steps_of
 from .._tables import Table
 from ._inputs import keys_given
+from ._once import set_values
 from ._rows import rows_changed
-
-CHUNK_BYTES = 4 << 20
-"""Bytes of whole rows that are read and written at once."""
 
 
 def load_rows(
@@ -31,6 +29,8 @@ def load_rows(
     missing: list[str],
 ) -> None:
     """Takes rows out of a `state_dict`, and sets those of the tables; the state of optimizers stays.
+
+    What a program loads before it trains a table is set once per job and content, see `set_values`.
 
     `places`: of each table the beginnings of names that its rows may have. `BEGINNING.weight` is keys x dim:
     row i is that of key i, or of `keys` or `index.keys` beside it, int64. `missing` gets the names of tables
@@ -54,7 +54,7 @@ def load_rows(
     steps_of(client).settle()
     client.flush()
     for table, keys, rows in found:
-        _assign(table, keys, rows)
+        set_values(client, table, keys, rows)
     rows_changed(client, [table.name for table, _, _ in found])
 
 
@@ -85,13 +85,3 @@ def _taken(table: Table, beginning: str, state_dict: dict[str, Any]) -> tuple[Ke
     if len(np.unique(whole)) != len(whole):
         raise Error("BAD_ARGUMENT", f"{named[0]} has a key twice")
     return whole.view(np.uint64), rows
-
-
-def _assign(table: Table, keys: Keys, rows: Rows) -> None:
-    """Sets values. The state of the optimizer stays, as it does in PyTorch."""
-    size = max(1, CHUNK_BYTES // (4 * table.width))
-    for first in range(0, len(keys), size):
-        some = keys[first : first + size]
-        whole = table.pull(some, state=True).copy()
-        whole[:, : table.dim] = rows[first : first + size]
-        table.assign(some, whole).result()

@@ -26,6 +26,7 @@ from .._ranges import RangeDataset
 from .._specs import SGD, Zeros
 from .._steps import steps_of
 from .._tables import Table
+from ._dense import shared_kept
 from ._inputs import client_of
 from ._watch import SCALER
 
@@ -223,6 +224,7 @@ def load(
     """Sets a model and what trains it to what `save` kept last in this job, or before its start.
 
     `optimizers`, `schedulers`: of the kinds that were kept, in their order. What is left out here is not set.
+    Parameters of a `SharedOptimizer` are those that the job has, and rows are, too.
 
     Returns the number of the save; None: there is none, and nothing is changed. The state of PyTorch's random
     numbers (of the CPU) is set, too.
@@ -248,7 +250,8 @@ def load(
         raise Error("BAD_CHECKPOINT", f"{where} was written over meanwhile")
     state = torch.load(io.BytesIO(content), weights_only=True)
     parts.check(state, where)
-    model.load_state_dict(state["model"])
+    with shared_kept(model):
+        model.load_state_dict(state["model"])
     parts.load(state)
     torch.set_rng_state(state["random"])
     number: int = head["number"]

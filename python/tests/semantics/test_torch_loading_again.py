@@ -1,0 +1,130 @@
+"""`load_state_dict` by a second rank, or by a trainer that was started again, does not undo training."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+import kintsugi
+
+pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
+import torch
+from reference import keys_of
+
+import kintsugi.torch as kt
+
+STATE = {"weight": torch.arange(20.0).view(5, 4)}
+OTHER = {"weight": -torch.arange(20.0).view(5, 4)}
+
+
+@pytest.fixture
+def second(cluster: kintsugi.LocalCluster) -> Iterator[kintsugi.Client]:
+    """Another program."""
+    with kintsugi.connect(cluster.address, timeout=60) as client:
+        yield client
+
+
+def layer_of(client: kintsugi.Client, name: str) -> kt.KintsugiEmbedding:
+    return kt.KintsugiEmbedding(client, name, 4, optimizer=kintsugi.Adam(lr=0.1))
+
+
+def stepped(layer: kt.KintsugiEmbedding, *keys: int) -> None:
+    rows = kt.RowOptimizer(layer)
+    layer(keys_of(*keys)).square().sum().backward()
+    rows.step()
+    layer.client.flush()
+
+
+def rows_of(layer: kt.KintsugiEmbedding) -> torch.Tensor:
+    return torch.from_numpy(layer.table.pull(np.arange(5)).copy())
+
+
+def test_what_training_has_moved_stays_and_a_warning_says_so(
+    client: kintsugi.Client, second: kintsugi.Client
+) -> None:
+    name = f"t-{uuid4()}"
+    layer = layer_of(client, name)
+    layer.load_state_dict(STATE)
+    again = layer_of(second, name)
+    # A second rank whose values are there already: nothing to say.
+    again.load_state_dict(STATE)
+    stepped(layer, 1, 2)
+    moved = rows_of(layer)
+    assert not torch.equal(moved, STATE["weight"])
+    restarted = second
+    for strict in (True, False):
+        table = layer_of(restarted, name)
+        table.table.trained = False
+        with pytest.warns(UserWarning, match=r"moved 2 of 5 rows since, and they stay.*overwrite"):
+            table.load_state_dict(STATE, strict=strict)
+        assert torch.equal(rows_of(layer), moved)
+    # A program that asks for it sets them. Other content is set anyway.
+    layer_of(restarted, name).table.trained = False
+    with kt.overwrite():
+        layer_of(restarted, name).load_state_dict(STATE)
+    assert torch.equal(rows_of(layer), STATE["weight"])
+    layer_of(restarted, name).table.trained = False
+    layer_of(restarted, name).load_state_dict(OTHER)
+    assert torch.equal(rows_of(layer), OTHER["weight"])
+
+
+def test_the_program_that_trains_sets_rows_as_often_as_it_likes(client: kintsugi.Client) -> None:
+    layer = layer_of(client, f"t-{uuid4()}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for state in (STATE, OTHER, STATE):
+            layer.load_state_dict(state)
+            assert torch.equal(rows_of(layer), state["weight"])
+        for _ in range(2):
+            stepped(layer, 1, 2)
+            layer.load_state_dict(STATE)
+            assert torch.equal(rows_of(layer), STATE["weight"])
+
+
+def test_programs_that_load_at_once_set_rows_once(
+    client: kintsugi.Client, second: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kintsugi.torch._once.CHUNK_BYTES", 1)
+    name = f"t-{uuid4()}"
+    layers = [layer_of(each, name) for each in (client, second)]
+
+    def loaded(layer: kt.KintsugiEmbedding) -> None:
+        layer.load_state_dict(STATE)
+        # The load of the other program ends before this step.
+        stepped(layer, 1)
+
+    with ThreadPoolExecutor(2) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        list(pool.map(loaded, layers))
+    whole = layers[0].table.pull([1], state=True)
+    assert whole[0, -1] == 2  # steps of Adam
+    assert (whole[0, :4] < np.arange(4, 8) - 0.15).all()
+
+
+def test_one_that_ends_while_it_loads_is_not_waited_for(
+    client: kintsugi.Client, second: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"t-{uuid4()}"
+    layer = layer_of(client, name)
+
+    def fails(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kintsugi.torch._once._assign", fails)
+        with pytest.raises(KeyboardInterrupt):
+            layer.load_state_dict(STATE)
+    with monkeypatch.context() as patch:
+        patch.setattr("kintsugi.torch._once.LOAD_SECONDS", 0.0)
+        layer_of(second, name).load_state_dict(STATE)
+    assert torch.equal(rows_of(layer), STATE["weight"])
+    stepped(layer_of(second, name), 1)
+    # A third one does not wait for the first, either.
+    layer.table.trained = False
+    with pytest.warns(UserWarning, match="moved 1 of 5 rows"):
+        layer.load_state_dict(STATE)
