@@ -27,7 +27,8 @@ import type { NodeInput } from './inputs.js';
 import { Loading } from './loading.js';
 import { Owners } from './owners.js';
 import { Queries } from './queries.js';
-import { NodeRequests } from './requests.js';
+import { RequestQueue, type RowsBuffers } from './request-queue.js';
+import { isRequest, NodeRequests } from './requests.js';
 import { Saving } from './saving.js';
 import { NodeSessions } from './sessions.js';
 import { Shards } from './shards.js';
@@ -49,7 +50,7 @@ export class PsNode {
   private readonly saving: Saving;
   private readonly loading: Loading;
   private readonly shards: Shards;
-  private readonly requests: NodeRequests;
+  private readonly queue: RequestQueue;
   private readonly queries: Queries;
   private readonly sessions: NodeSessions;
   private readonly reporter: Reporter;
@@ -74,7 +75,7 @@ export class PsNode {
     this.saving = new Saving(host, owners);
     this.loading = new Loading(host, owners, native);
     this.shards = new Shards(host, native, memory, owners, this.saving, this.loading, this.sinks);
-    this.requests = new NodeRequests(host, owners, this.hooks.holds);
+    this.queue = new RequestQueue(host, new NodeRequests(host, owners, this.hooks.holds));
     this.queries = new Queries(host.out, owners, this.sinks);
     this.sessions = new NodeSessions(host.out, policy, owners);
     this.reporter = new Reporter(policy.heartbeatMs);
@@ -128,13 +129,14 @@ export class PsNode {
       case 'gone':
         this.host.answers.gone(input.client);
         this.parked.gone(input.client);
+        this.queue.gone(input.client);
         for (const owner of this.owners.values()) owner.gone(input.client);
         break;
       case 'flush':
         this.host.flush();
         break;
       case 'turn':
-        this.saving.turn();
+        this.turn(input.buffers);
         break;
       case 'stored':
       case 'storeFailed':
@@ -148,7 +150,6 @@ export class PsNode {
         this.tick(input.now);
         break;
     }
-    this.host.serveWaiting();
     this.host.replies.send();
     return this.host.out.take();
   }
@@ -158,9 +159,22 @@ export class PsNode {
     return this.host.isDirty;
   }
 
-  /** True: rows can be read for a checkpoint, so the runtime should hand in a `turn` when it is idle. */
+  /**
+   * True: requests wait or were served, or rows can be read for a checkpoint. The runtime should hand in a
+   * `turn` when sockets and timers have been looked at.
+   */
   get needsTurn(): boolean {
-    return this.saving.needsTurn;
+    return this.host.turn.isUsed || this.queue.any || this.host.needsTurn || this.saving.needsTurn;
+  }
+
+  /** True: a request that comes now waits for a turn. */
+  get isBehind(): boolean {
+    return this.queue.any || this.host.turn.isFull;
+  }
+
+  /** Bytes of the requests of a client that wait for a turn. */
+  queuedBytes(client: PeerId): number {
+    return this.queue.bytesOf(client);
   }
 
   close(): void {
@@ -203,7 +217,9 @@ export class PsNode {
    */
   private receiveParked(from: PeerId, message: MessageTo<'node'>, parts: readonly Uint8Array[]): void {
     try {
-      this.receive(from, message, parts);
+      // Other messages of the scheduler and of nodes stand behind the one in hand.
+      if (isRequest(message) && !this.newer(message)) this.queue.later(from, message, parts);
+      else this.receive(from, message, parts);
     } catch (error) {
       if (!isRefusal(error)) throw error;
       this.host.out.event('message.refused', { from, kind: message.t, message: describe(error) });
@@ -233,11 +249,9 @@ export class PsNode {
       case 'mapDiff':
         return this.onMap(message);
       case 'push':
-        return this.requests.onPush(from, message, parts);
       case 'skipTo':
-        return this.requests.onSkipTo(from, message);
       case 'pull':
-        return this.requests.onPull(from, message, parts, buffer);
+        return this.queue.arrived(from, message, parts, buffer);
       case 'keys':
         return this.queries.onKeys(from, message);
       case 'shardStats':
@@ -321,7 +335,16 @@ export class PsNode {
     if (items.length > 0) this.host.out.send(SCHEDULER, { t: 'moveProgress', items });
   }
 
-  // ---- timers
+  // ---- turns and timers
+
+  /** What waits is served, each kind first in every third turn; then a little of background work. */
+  private turn(buffers: RowsBuffers | undefined): void {
+    const { host, queue } = this;
+    host.turn.begin();
+    const kinds = [() => host.serveOwners(), () => host.answers.serve(), () => queue.serve(buffers)];
+    for (const i of kinds.keys()) kinds[(host.turn.number + i) % kinds.length]!();
+    this.saving.turn();
+  }
 
   private tick(now: number): void {
     const { host } = this;

@@ -286,7 +286,8 @@ class PsRuntime {
     const { node } = this;
     const before = node.map;
     const step = (buffer?: PartBuffer) => this.step({ kind: 'message', from, role, message, parts, buffer });
-    this.run(message.t === 'pull' ? this.answers.step(bytesOf(parts), step) : step());
+    const isServedNow = message.t === 'pull' && !node.isBehind;
+    this.run(isServedNow ? this.answers.step(bytesOf(parts), step) : step());
     if (!this.closed && node.map !== before) this.peers.dialNew(before, node.map);
   }
 
@@ -319,13 +320,13 @@ class PsRuntime {
     setImmediate(() => this.endTurn());
   }
 
-  /** Work that has no message: a little in each turn of the event loop, so that requests come between. */
+  /** Requests that wait, and work that has no message: a bounded part in each turn of the event loop. */
   private takeTurns(): void {
     if (this.turnScheduled || this.closed || !this.node?.needsTurn) return;
     this.turnScheduled = true;
     setImmediate(() => {
       this.turnScheduled = false;
-      this.run(this.step({ kind: 'turn' }));
+      this.run(this.step({ kind: 'turn', buffers: this.answers }));
     });
   }
 

@@ -10,6 +10,7 @@ import { SCHEDULER_MUTANTS } from './scheduling.js';
 import { SENDER_MUTANTS } from './senders.js';
 import { STORAGE_MUTANTS } from './storage.js';
 import { STREAM_MUTANTS } from './streams.js';
+import { TURN_MUTANTS } from './turns.js';
 import { VANISHING_MUTANTS } from './vanishing.js';
 
 export const MUTANTS: readonly Mutant[] = [
@@ -24,4 +25,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...VANISHING_MUTANTS,
   ...ANSWER_MUTANTS,
   ...RECEIVED_MUTANTS,
+  ...TURN_MUTANTS,
 ];
