@@ -337,7 +337,7 @@ export class PsNode {
 
   // ---- turns and timers
 
-  /** What waits is served, each kind first in every third turn; then a little of background work. */
+  /** Requests that wait are served, each kind first in every third turn; then background work goes on. */
   private turn(buffers: RowsBuffers | undefined): void {
     const { host, queue } = this;
     host.turn.begin();

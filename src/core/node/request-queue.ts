@@ -40,9 +40,9 @@ export class RequestQueue {
   private readonly lines = new Map<PeerId, RequestLine>();
   /** The lines by what they have had, least first. No line is empty between steps. */
   private readonly order: RequestLine[] = [];
-  /** What the client that was served last had had before. It only grows while requests wait. */
+  /** `had` of the client that was served last, before that. It only grows while requests wait. */
   private clock = 0;
-  /** All bytes here. The transport lets no client send more than its window, which is counted there. */
+  /** The account of all bytes here. The transport lets no client send more while they fill its window. */
   private readonly account: WaitingBytes;
 
   constructor(

@@ -27,7 +27,7 @@ export class NodeRequests {
     private readonly holds: (session: PeerId, proof: Uint8Array | undefined) => boolean,
   ) {}
 
-  /** What a request costs, before it is served. @throws BAD_FRAME, FORBIDDEN */
+  /** The cost of a request that is not served yet. @throws BAD_FRAME, FORBIDDEN */
   workOf(from: PeerId, message: Request, parts: readonly Uint8Array[]): Work {
     // A client pushes under its own session, and under those of ranges that were leased to it.
     const { client = from, proof } = message.t === 'pull' ? {} : message;

@@ -9,7 +9,7 @@ import { invariant } from '../../common/errors.js';
 import { readSectionHeader } from '../../protocol/section-header.js';
 import type { Policy } from './policy.js';
 
-/** What a request costs. */
+/** The cost of a request. */
 export interface Work {
   /** Rows that are read or written. */
   readonly rows: number;
@@ -42,7 +42,7 @@ export class Turn {
     return this.rows > 0 || this.bytes > 0;
   }
 
-  /** Nothing more fits. */
+  /** True: no more requests fit. */
   get isFull(): boolean {
     return this.rows >= this.policy.maxTurnRows || this.bytes >= this.policy.maxTurnBytes;
   }
