@@ -5,6 +5,7 @@
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { AnswerRoom, PullItem, PullOwner } from '../shard/host.js';
+import { areEqual } from '../shared/bytes.js';
 import type { Outbox } from '../shared/outbox.js';
 import type { Policy } from '../shared/policy.js';
 import type { Turn } from '../shared/turn.js';
@@ -75,7 +76,9 @@ export class AnswerQueue implements AnswerRoom {
 
   wait(owner: PullOwner, pull: PullItem, section: Uint8Array): boolean {
     const line = this.lines.get(pull.client) ?? this.newLine();
-    const same = line.list.find(({ item, parts }) => item.owner === owner && equal(parts[0]!, section));
+    const isSame = ({ item, parts }: WaitingEntry<QueuedPull>) =>
+      item.pull.first === pull.first && item.owner === owner && areEqual(parts[0]!, section);
+    const same = line.list.find(isSame);
     if (same) {
       // The client has asked again, and forgets its oldest questions.
       const { at, since } = same.item.pull;
@@ -210,8 +213,4 @@ export class AnswerQueue implements AnswerRoom {
     });
     return { list, allowed: 0 };
   }
-}
-
-function equal(a: Uint8Array, b: Uint8Array): boolean {
-  return a.byteLength === b.byteLength && a.every((byte, i) => byte === b[i]);
 }

@@ -10,9 +10,10 @@ import { describe, invariant, isRefusal } from '../../common/errors.js';
 import { Items } from '../../protocol/items.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { RowsBuffer } from '../shard/host.js';
+import { areEqual } from '../shared/bytes.js';
 import type { Work } from '../shared/turn.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
-import { WaitingList } from '../shared/waiting-list.js';
+import { type WaitingEntry, WaitingList } from '../shared/waiting-list.js';
 import type { NodeHost } from './host.js';
 import type { NodeRequests, Request } from './requests.js';
 
@@ -23,8 +24,20 @@ export interface RowsBuffers {
 }
 
 interface QueuedRequest {
-  readonly message: Request;
+  message: Request;
   readonly work: Work;
+}
+
+/** True: a pull that waits is asked again. A push that is repeated is found to be one when it is served. */
+function isRepeat(
+  entry: WaitingEntry<QueuedRequest>,
+  pull: Request,
+  [section]: readonly Uint8Array[],
+): boolean {
+  const { message } = entry.item;
+  if (message.t !== 'pull' || pull.t !== 'pull') return false;
+  if ((pull.first ?? pull.id) !== (message.first ?? message.id)) return false;
+  return areEqual(message.items, pull.items) && areEqual(entry.parts[0]!, section!);
 }
 
 /** The requests of one client. */
@@ -81,6 +94,12 @@ export class RequestQueue {
 
   private wait(from: PeerId, request: QueuedRequest, parts: readonly Uint8Array[]): void {
     const line = this.lines.get(from) ?? this.newLine(from);
+    const same = line.list.find((entry) => isRepeat(entry, request.message, parts));
+    if (same) {
+      // The client forgets its oldest questions, so the newest one is answered.
+      same.item.message = request.message;
+      return;
+    }
     if (!line.list.add(request, parts, this.host.meter.at)) return this.refuse(from, request.message);
     if (this.lines.has(from)) return;
     this.lines.set(from, line);

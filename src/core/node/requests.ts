@@ -111,7 +111,8 @@ export class NodeRequests {
         pull.read(view, start, end, tables);
         const bytes = answerBytes(view, start, end, tables);
         const rows = rowsIn(view, start, end);
-        const asked = { client: from, id: message.id, item: i, rows, bytes, at, since: now };
+        const { id, first = id } = message;
+        const asked = { client: from, id, first, item: i, rows, bytes, at, since: now };
         owner.onPull(asked, sections.subarray(start, end), buffer);
       } else {
         pull.fails('WRONG_OWNER');

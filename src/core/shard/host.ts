@@ -19,6 +19,8 @@ export interface PullItem {
   readonly client: PeerId;
   /** Number of the pull, which its answer repeats. */
   readonly id: number;
+  /** Number of the first message that asked for it: those of one client with the same one are repeats. */
+  readonly first: number;
   /** Index of the item in the pull. */
   readonly item: number;
   /** Number of its rows. */

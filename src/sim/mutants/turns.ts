@@ -67,6 +67,20 @@ export const TURN_MUTANTS: readonly Mutant[] = [
     to: '',
   },
   {
+    name: 'turns: pulls of other rows of a client count as repeated',
+    file: 'node/request-queue',
+    from: 'return areEqual(message.items, pull.items) && areEqual(entry.parts[0], section);',
+    to: 'return true;',
+    scenario: { test: TEST, because: 'the client asks again' },
+  },
+  {
+    name: 'turns: pulls of the same rows count as one that is repeated',
+    file: 'node/answer-queue',
+    from: 'item.pull.first === pull.first && ',
+    to: '',
+    scenario: { test: 'test/core/node/answers.test.ts', because: 'the client asks again' },
+  },
+  {
     name: 'turns: pushes that waited at a shard are applied without end',
     file: 'shard/owner',
     from: 'if (!this.host.turn.takes(held))',

@@ -208,6 +208,26 @@ describe('requests that wait for a turn', () => {
     expect(new Float32Array(rows!.parts[0]!.slice().buffer)[0]).toBe(2);
   });
 
+  it('wait once, however often their client repeats them', () => {
+    const { a, pull, turn, step, node } = start();
+    pull(a, keys(ROWS));
+    const rows = section([{ keys: keys(2) }], false);
+    const items = packItems('pull', [[0, 0, rows.byteLength]]);
+    const ask = (id: number, first?: number) =>
+      step(a, 'client', { t: 'pull', epoch: cluster.map.epoch, id, items, ...(first && { first }) }, [rows]);
+    for (const id of [10, 20]) ask(id);
+    const bytes = node.queuedBytes(a);
+    ask(11, 10);
+    ask(21, 20);
+    ask(22, 20);
+    expect(node.queuedBytes(a)).toBe(bytes);
+    // Other rows of the same request are no repeat.
+    rows.set(section([{ keys: keys(2, 50) }], false));
+    ask(12, 10);
+    expect(node.queuedBytes(a)).toBeGreaterThan(bytes);
+    expect(sent(turn()).map(({ message }) => (message as MessageOf<'rows'>).id)).toEqual([11, 22, 12]);
+  });
+
   it('are kept as copies', () => {
     const { a, pull, turn, step } = start();
     pull(a, keys(ROWS));
