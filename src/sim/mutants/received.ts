@@ -17,8 +17,8 @@ export const RECEIVED_MUTANTS: readonly Mutant[] = [
   {
     name: 'half a frame of a link that closes stays charged',
     file: 'shared/received-bytes',
-    from: 'account.forget(this, true);\n        if (!frame)',
-    to: 'account.forget(this, true);\n        if (true)',
+    from: 'account.hold(-this.kept);\n        if (!frame)',
+    to: 'account.hold(-this.kept);\n        if (true)',
     scenario,
   },
   {
