@@ -110,7 +110,7 @@ export class SimulatedCluster {
     const late = () =>
       config.haunting > 0 && this.faultsLeft > 0 ? this.now + random.below(this.retry * config.haunting) : 0;
     const isSilent = (from: number, to: number) => this.slowReaders.isSilent(from, to);
-    this.turns = new Turns(config.turns, () => this.count('behind'));
+    this.turns = new Turns(config.turns, random, () => this.count('behind'));
     this.network = new Network(random, actors, config.duplicate, late, isSilent);
     const refusals = new Random(config.refusalSeed);
     this.native = remembering(native);
@@ -366,8 +366,7 @@ export class SimulatedCluster {
     if (actor.node?.needsFlush && this.random.chance(this.config.flushRate)) {
       this.runNode(index, actor, actor.node.step({ kind: 'flush' }));
     }
-    if (actor.node?.needsTurn && this.turns.come())
-      this.runNode(index, actor, actor.node.step({ kind: 'turn' }));
+    if (actor.node && this.turns.come(actor)) this.runNode(index, actor, actor.node.step({ kind: 'turn' }));
     if (actor.node?.answers.needsReport) this.slowReaders.report(index, 'charged');
   }
 

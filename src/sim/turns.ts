@@ -21,17 +21,23 @@ const REQUESTS: ReadonlySet<Message['t']> = new Set(['pull', 'push', 'skipTo']);
 export class Turns {
   private readonly random: Random;
 
-  /** `seed`: `SimConfig.turns`. `onBehind` is called when requests wait for a turn after a step. */
+  /**
+   * `seed`: `SimConfig.turns`. `others`: randomness of the schedule, for turns that only read for a
+   * checkpoint. `onBehind` is called when requests wait for a turn after a step.
+   */
   constructor(
-    seed: number,
+    private readonly seed: number,
+    private readonly others: Random,
     private readonly onBehind: () => void,
   ) {
     this.random = new Random(seed + 0x7112);
   }
 
-  /** True: the event loop of a node comes round now. */
-  come(): boolean {
-    return this.random.chance(RATE);
+  /** True: the event loop of a node comes round now. With the default room, requests never wait for it. */
+  come({ node }: NodeActor): boolean {
+    if (!node?.needsTurn) return false;
+    if (this.seed > 0) return this.random.chance(RATE);
+    return node.hasRequests || this.others.chance(RATE);
   }
 
   /** Looks at the effects of the step of a tick (`message` is undefined), or of a message. */

@@ -75,8 +75,9 @@ export class PsNode {
     this.saving = new Saving(host, owners);
     this.loading = new Loading(host, owners, native);
     this.shards = new Shards(host, native, memory, owners, this.saving, this.loading, this.sinks);
-    this.queue = new RequestQueue(host, new NodeRequests(host, owners, this.hooks.holds));
     this.queries = new Queries(host.out, owners, this.sinks);
+    const requests = new NodeRequests(host, owners, this.queries, this.hooks.holds);
+    this.queue = new RequestQueue(host, requests);
     this.sessions = new NodeSessions(host.out, policy, owners);
     this.reporter = new Reporter(policy.heartbeatMs);
     this.parked = new WaitingMessages(policy, host.waiting);
@@ -164,7 +165,12 @@ export class PsNode {
    * `turn` when sockets and timers have been looked at.
    */
   get needsTurn(): boolean {
-    return this.host.turn.isUsed || this.queue.any || this.host.needsTurn || this.saving.needsTurn;
+    return this.hasRequests || this.saving.needsTurn;
+  }
+
+  /** True: requests wait for the next turn, or were served in this one. */
+  get hasRequests(): boolean {
+    return this.host.turn.isUsed || this.queue.any || this.host.needsTurn;
   }
 
   /** True: a request that comes now waits for a turn. */
@@ -251,9 +257,8 @@ export class PsNode {
       case 'push':
       case 'skipTo':
       case 'pull':
-        return this.queue.arrived(from, message, parts, buffer);
       case 'keys':
-        return this.queries.onKeys(from, message);
+        return this.queue.arrived(from, message, parts, buffer);
       case 'shardStats':
         return this.queries.onShardStats(from, message);
       case 'open':

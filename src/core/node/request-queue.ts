@@ -108,10 +108,10 @@ export class RequestQueue {
 
   /** A push that finds no room is dropped, and its client sends it again. */
   private refuse(from: PeerId, message: Request): void {
-    if (message.t !== 'pull') return;
-    const { length } = new Items('pull', message.items);
+    if (message.t === 'push' || message.t === 'skipTo') return;
+    const length = message.t === 'pull' ? new Items('pull', message.items).length : 1;
     const items = Array.from({ length }, (_, i): [number, 'LIMIT'] => [i, 'LIMIT']);
-    this.host.meter.pull.fails('LIMIT');
+    if (message.t === 'pull') this.host.meter.pull.fails('LIMIT');
     this.host.out.send(from, { t: 'reject', id: message.id, items });
   }
 

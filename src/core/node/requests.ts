@@ -1,4 +1,4 @@
-/** Pushes and pulls: each section of a request goes to the owner that it is for. */
+/** Requests of clients. Each section of a push or pull goes to the owner that it is for. */
 import { KintsugiError } from '../../common/errors.js';
 import { Items } from '../../protocol/items.js';
 import type { PeerId } from '../../protocol/map.js';
@@ -9,12 +9,15 @@ import { rowsIn, type Work } from '../shared/turn.js';
 import type { NodeHost } from './host.js';
 import type { Owners } from './owners.js';
 import { sectionsOf } from './payload.js';
+import { type Queries, workOfKeys } from './queries.js';
 
 /** A message of a client that is served in its turn. */
-export type Request = MessageOf<'push'> | MessageOf<'pull'> | MessageOf<'skipTo'>;
+export type Request = MessageOf<'push'> | MessageOf<'pull'> | MessageOf<'skipTo'> | MessageOf<'keys'>;
+
+const REQUESTS: ReadonlySet<Message['t']> = new Set<Request['t']>(['push', 'pull', 'skipTo', 'keys']);
 
 export function isRequest(message: Message): message is Request {
-  return message.t === 'push' || message.t === 'pull' || message.t === 'skipTo';
+  return REQUESTS.has(message.t);
 }
 
 const NOTHING: Work = { rows: 0, bytes: 0 };
@@ -23,6 +26,7 @@ export class NodeRequests {
   constructor(
     private readonly host: NodeHost,
     private readonly owners: Owners,
+    private readonly queries: Queries,
     /** True if `proof` is that of the session, which is a range's. */
     private readonly holds: (session: PeerId, proof: Uint8Array | undefined) => boolean,
   ) {}
@@ -30,10 +34,11 @@ export class NodeRequests {
   /** The cost of a request that is not served yet. @throws BAD_FRAME, FORBIDDEN */
   workOf(from: PeerId, message: Request, parts: readonly Uint8Array[]): Work {
     // A client pushes under its own session, and under those of ranges that were leased to it.
-    const { client = from, proof } = message.t === 'pull' ? {} : message;
+    const { client = from, proof } = message.t === 'pull' || message.t === 'keys' ? {} : message;
     if (client !== from && !this.holds(client, proof))
       throw new KintsugiError('FORBIDDEN', `client ${from} may not push as client ${client}`);
     if (message.t === 'skipTo') return NOTHING;
+    if (message.t === 'keys') return workOfKeys(message);
     const isPush = message.t === 'push';
     const items = new Items(message.t, message.items);
     const size = isPush ? 4 : 2;
@@ -54,7 +59,14 @@ export class NodeRequests {
   serve(from: PeerId, message: Request, parts: readonly Uint8Array[], at: number, buffer?: RowsBuffer): void {
     if (message.t === 'push') this.onPush(from, message, parts);
     else if (message.t === 'pull') this.onPull(from, message, parts, at, buffer);
-    else this.onSkipTo(from, message);
+    else if (message.t === 'skipTo') this.onSkipTo(from, message);
+    else this.onKeys(from, message);
+  }
+
+  private onKeys(from: PeerId, message: MessageOf<'keys'>): void {
+    this.host.turn.request();
+    this.host.turn.spend(workOfKeys(message));
+    this.queries.onKeys(from, message);
   }
 
   private onPush(from: PeerId, message: MessageOf<'push'>, parts: readonly Uint8Array[]): void {

@@ -80,6 +80,15 @@ describe('a turn', () => {
     expect(counts.map(({ length }) => length)).toEqual([2, 2, 2]);
   });
 
+  it('has so many keys of pages', () => {
+    const { a, step, turn } = start();
+    const { epoch } = cluster.map;
+    const page = { t: 'keys' as const, g: 0, m: 0, epoch, table: 1, order: 'slot' as const, from: 0 };
+    const ask = (id: number) => kinds(step(a, 'client', { ...page, id, max: ROWS - 1 }));
+    expect([ask(1), ask(2), ask(3)]).toEqual([['keysPage'], [], []]);
+    expect([kinds(turn()), kinds(turn()), kinds(turn())]).toEqual([['keysPage'], ['keysPage'], []]);
+  });
+
   it('is that of one request where the request is larger', () => {
     const { a, b, pull, push, turn, flush } = start();
     pull(b, keys(1));
