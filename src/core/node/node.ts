@@ -413,8 +413,8 @@ export class PsNode {
   }
 
   private get observed(): ObservedParts {
-    const { host, owners, sinks, memory, saving, loading } = this;
-    return { host, owners, sinks, memory, saving, loading };
+    const { host, owners, sinks, queue, memory, saving, loading } = this;
+    return { host, owners, sinks, queue, memory, saving, loading };
   }
 }
 

@@ -74,6 +74,11 @@ export class RequestQueue {
     return this.account.count;
   }
 
+  /** Bytes of the requests that wait. */
+  get bytes(): number {
+    return this.account.used;
+  }
+
   /** Bytes of the requests of one client that wait. */
   bytesOf(client: PeerId): number {
     return this.lines.get(client)?.bytes ?? 0;

@@ -60,6 +60,8 @@ describe('a turn', () => {
     const at = [0, 1, 2, 3, 4].map((i) => answered(pull(a, keys(4, 10 * i))).length);
     expect(at).toEqual([1, 1, 0, 0, 0]);
     expect(node.queuedBytes(a)).toBeGreaterThan(0);
+    const { parkedRequests, parkedBytes } = node.telemetry(false);
+    expect([parkedRequests, parkedBytes]).toEqual([3, node.queuedBytes(a)]);
     expect([turn(), turn()].map((effects) => answered(effects).length)).toEqual([2, 1]);
     expect([node.queuedBytes(a), node.needsTurn]).toEqual([0, true]);
     expect([kinds(turn()), node.needsTurn]).toEqual([[], false]);
