@@ -67,6 +67,16 @@ export const TURN_MUTANTS: readonly Mutant[] = [
     to: '',
   },
   {
+    name: 'turns: what breaks an invariant is taken for a bad request',
+    file: 'node/request-queue',
+    from: 'if (!isRefusal(error))',
+    to: 'if (false)',
+    scenario: {
+      test: 'test/core/node/waiting-messages.test.ts',
+      because: 'no invariant breaks in schedules: only a planted exception shows what becomes of it',
+    },
+  },
+  {
     name: 'turns: pulls of other rows of a client count as repeated',
     file: 'node/request-queue',
     from: 'return areEqual(message.items, pull.items) && areEqual(entry.parts[0], section);',
