@@ -7,6 +7,7 @@ import { filesUnder, text } from './tree.js';
 /** Files that name the code LIMIT and refuse nothing: types, and codes that come from elsewhere. */
 const ONLY_THE_CODE = [
   'src/cli/local.ts',
+  'src/core/node/request-queue.ts',
   'src/core/shard/refusals.ts',
   'src/core/shard/pulls.ts',
   'src/core/scheduler/sessions.ts',

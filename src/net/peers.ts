@@ -201,6 +201,11 @@ export class Peers {
     return total;
   }
 
+  /** Says how many bytes of requests of a client wait to be served. */
+  keep(id: PeerId, bytes: number): void {
+    this.peers.get(id)?.link?.keep(bytes);
+  }
+
   /** Closes the connection to a peer, and drops the bytes that the peer has not taken. */
   hangUp(id: PeerId): void {
     this.postbox.take(id);

@@ -99,11 +99,15 @@ export interface Push {
   proof?: Uint8Array;
   items: Uint8Array;
 }
-/** `items`: (g, m, bytes), packed. part: their REQUEST sections, one after the other. */
+/**
+ * `items`: (g, m, bytes), packed. part: their REQUEST sections, one after the other. `first`: id of the first
+ * message that asked for these rows, or for others of the same request; default: this one is it.
+ */
 export interface Pull {
   t: 'pull';
   epoch: number;
   id: number;
+  first?: number;
   items: Uint8Array;
 }
 /**

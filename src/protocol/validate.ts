@@ -141,7 +141,7 @@ const event = record({ number: natural, at: natural, kind: text, subject: text, 
 const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
   hello: { peer: natural, inc: natural, job: text, proof },
   push: { epoch: natural, client: optional(natural), proof, items: itemsOf('push') },
-  pull: { epoch: natural, id: natural, items: itemsOf('pull') },
+  pull: { epoch: natural, id: natural, first: optional(natural), items: itemsOf('pull') },
   keys: {
     ...shard,
     epoch: natural,

@@ -33,10 +33,8 @@ import { Random } from './random.js';
 import type { CheckpointSide } from './saved.js';
 import type { ReplicaSide, Workload } from './sides.js';
 import { SlowReaders } from './slow-readers.js';
+import { Turns } from './turns.js';
 import { Violation } from './violation.js';
-
-/** Chance that a node which may read for a checkpoint does so at once. */
-const SAVE_TURNS = 0.3;
 
 /** The scheduler as the cluster needs it (control.ts). */
 export interface SchedulerSide {
@@ -64,6 +62,7 @@ export class SimulatedCluster {
   readonly network: Network;
   readonly breaks = new Breaks(this);
   readonly slowReaders = new SlowReaders(this);
+  private readonly turns: Turns;
   readonly nodes: NodeActor[] = [];
   readonly clients: ClientActor[] = [];
   /** Connections to the scheduler. */
@@ -111,6 +110,7 @@ export class SimulatedCluster {
     const late = () =>
       config.haunting > 0 && this.faultsLeft > 0 ? this.now + random.below(this.retry * config.haunting) : 0;
     const isSilent = (from: number, to: number) => this.slowReaders.isSilent(from, to);
+    this.turns = new Turns(config.turns, random, () => this.count('behind'));
     this.network = new Network(random, actors, config.duplicate, late, isSilent);
     const refusals = new Random(config.refusalSeed);
     this.native = remembering(native);
@@ -212,7 +212,8 @@ export class SimulatedCluster {
       if (actor.link === 0) this.joinNode(index, actor);
       else if (actor.node) {
         this.slowReaders.report(index, 'clients');
-        this.runNode(index, actor, actor.node.step({ kind: 'tick', now: this.now }));
+        const effects = actor.node.step({ kind: 'tick', now: this.now });
+        this.runNode(index, actor, this.turns.checked(actor, undefined, effects));
       }
       return;
     }
@@ -243,7 +244,7 @@ export class SimulatedCluster {
       });
       this.network.wire.done(letter);
       if (actor.node.map !== map) this.maps.check(actor.name, actor.node.map);
-      this.runNode(to, actor, effects);
+      this.runNode(to, actor, this.turns.checked(actor, message, effects));
     }
   }
 
@@ -365,9 +366,7 @@ export class SimulatedCluster {
     if (actor.node?.needsFlush && this.random.chance(this.config.flushRate)) {
       this.runNode(index, actor, actor.node.step({ kind: 'flush' }));
     }
-    if (actor.node?.needsTurn && this.random.chance(SAVE_TURNS)) {
-      this.runNode(index, actor, actor.node.step({ kind: 'turn' }));
-    }
+    if (actor.node && this.turns.come(actor)) this.runNode(index, actor, actor.node.step({ kind: 'turn' }));
     if (actor.node?.needsReport) this.slowReaders.report(index, 'charged');
   }
 

@@ -65,6 +65,8 @@ export interface SimConfig {
   slow: number;
   /** Seed of small limits for answers, and of clients that do not take them; 0: neither. */
   answers: number;
+  /** Seed of turns with room for few rows and bytes; 0: turns have the default room. */
+  turns: number;
   /** Seed of the pulses of nodes, and of the times at which nodes are busy; 0: there are neither. */
   busy: number;
   /** True: one of the nodes that die never comes back. A spare takes its place. */
@@ -307,6 +309,12 @@ export function answersOf(seed: number): Pick<SimConfig, 'answers'> {
   return { answers: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
 }
 
+/** Draws the small turns of a schedule, from randomness of its own. */
+export function turnsOf(seed: number): Pick<SimConfig, 'turns'> {
+  const random = new Random(seed + 0x7042);
+  return { turns: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
+}
+
 /** Draws the busy nodes of a schedule, from randomness of its own. */
 export function busyOf(seed: number): Pick<SimConfig, 'busy'> {
   const random = new Random(seed + 0xb05e);
@@ -345,6 +353,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     zones: 0,
     slow: 0,
     answers: 0,
+    turns: 0,
     busy: 0,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),

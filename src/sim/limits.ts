@@ -2,6 +2,7 @@
 import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
 import { type SimConfig, silentClients } from './config.js';
 import { Random } from './random.js';
+import { turnLimits } from './turns.js';
 
 export const MAX_STEPS = 60_000;
 
@@ -23,6 +24,7 @@ export function limitsOf(config: SimConfig, retry: number): Policy {
     checkpointBytes: config.saveBytes,
     requireRedundancy: config.requireRedundancy,
     ...answerLimits(config.answers, retry),
+    ...turnLimits(config.turns),
   };
 }
 

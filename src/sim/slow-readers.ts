@@ -82,13 +82,17 @@ export class SlowReaders {
 
   /** The connection between two actors ended, as each of them sees it. */
   disconnected(a: number, b: number): void {
-    if (this.cluster.config.answers === 0) return;
+    const { answers, turns } = this.cluster.config;
+    if (answers === 0 && turns === 0) return;
     for (const [index, other] of [[a, b] as const, [b, a] as const]) {
       if (!this.cluster.isNode(index) || this.cluster.isNode(other) || other === 0) continue;
       for (const [client, actor] of this.cluster.actorOf) {
         if (actor !== other) continue;
         this.cluster.stepNode(index, { kind: 'gone', client });
-        if (this.cluster.nodes[index - 1]!.node?.answers.heldBy(client))
+        const { node } = this.cluster.nodes[index - 1]!;
+        if (node?.queuedBytes(client))
+          throw new Violation(`node ${index} keeps requests of client ${client} whose link is closed`);
+        if (node?.answers.heldBy(client))
           throw new Violation(`node ${index} charges client ${client} what went with its link`);
       }
     }

@@ -8,7 +8,7 @@ import type { Owner } from '../core/shard/owner.js';
 import type { NativeAddon } from '../engine/native.js';
 import { type Group, hasMove, SCHEDULER } from '../protocol/map.js';
 import { SimulatedCluster } from './cluster.js';
-import { answersOf, busyOf, drawConfig, type SimConfig, slowOf, zonesOf } from './config.js';
+import { answersOf, busyOf, drawConfig, type SimConfig, slowOf, turnsOf, zonesOf } from './config.js';
 import { Control } from './control.js';
 import { Faults, goneOf } from './faults.js';
 import { Impostors } from './impostors.js';
@@ -34,6 +34,7 @@ const ofSeed = (seed: number) => ({
   ...slowOf(seed),
   ...answersOf(seed),
   ...busyOf(seed),
+  ...turnsOf(seed),
 });
 
 export interface ScheduleOutcome {

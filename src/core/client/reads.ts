@@ -45,6 +45,8 @@ interface Ticket {
   readonly queryRetry: Retry;
   /** As of an item. */
   queryRejected: boolean;
+  /** Id of the first message of a pull. */
+  first: number | undefined;
   /** Ids of the messages that are not answered. */
   readonly messages: Set<number>;
   /** The most that were sent at once. */
@@ -125,6 +127,7 @@ export class Reads {
       query,
       queryRetry: new Retry({ waitMs: this.waitMs }),
       queryRejected: false,
+      first: undefined,
       messages: new Set(),
       width: 1,
     });
@@ -158,7 +161,15 @@ export class Reads {
     ticket.width = Math.max(ticket.width, byNode.size);
     for (const [to, { indexes, items, spans }] of byNode) {
       const number = this.newMessage(id, indexes);
-      const message = { t: 'pull' as const, epoch: this.host.map.epoch, id: number, items: items.bytes() };
+      const { first = number } = ticket;
+      ticket.first = first;
+      const message: MessageOf<'pull'> = {
+        t: 'pull',
+        epoch: this.host.map.epoch,
+        id: number,
+        ...(first !== number && { first }),
+        items: items.bytes(),
+      };
       this.host.emit({ kind: 'send', to, message, parts: [joined(spans)] });
     }
   }

@@ -5,14 +5,14 @@
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { AnswerRoom, PullItem, PullOwner } from '../shard/host.js';
+import { areEqual } from '../shared/bytes.js';
 import type { Outbox } from '../shared/outbox.js';
 import type { Policy } from '../shared/policy.js';
+import type { Turn } from '../shared/turn.js';
 import type { WaitingBytes } from '../shared/waiting-bytes.js';
 import { type WaitingEntry, WaitingList } from '../shared/waiting-list.js';
 import { AnswerBytes } from './answer-bytes.js';
 
-/** Answers that are gathered in one step; the rest waits for the next one. A larger answer goes alone. */
-const STEP_BYTES = 16 << 20;
 /** A client's turn allows it so much more: a part of `maxAnswerBytes`, and at least some bytes. */
 const QUANTUM = 1 / 64;
 const LEAST_QUANTUM = 4096;
@@ -34,6 +34,7 @@ interface AnswerQueueHost {
   readonly policy: Policy;
   readonly waiting: WaitingBytes;
   readonly out: Outbox;
+  readonly turn: Turn;
   /** Milliseconds of the newest tick. */
   now(): number;
 }
@@ -42,8 +43,6 @@ export class AnswerQueue implements AnswerRoom {
   readonly bytes: AnswerBytes;
   /** By client; the first one has the next turn. No line is empty between steps. */
   private readonly lines = new Map<PeerId, Line>();
-  /** Bytes gathered in this step. */
-  private gathered = 0;
   /**
    * An answer has waited for `answerStallMs` because of other clients: nothing goes before it any more.
    */
@@ -57,27 +56,29 @@ export class AnswerQueue implements AnswerRoom {
 
   // ---- AnswerRoom
 
-  take(client: PeerId, bytes: number): boolean {
+  take(pull: PullItem): boolean {
+    const { client, bytes } = pull;
     if (bytes > 0) {
       if (this.reserved || this.lines.has(client)) return false;
       if (this.bytes.obstacle(client, bytes, this.host.now()) !== undefined) return false;
-      if (!this.fitsStep(bytes)) {
-        this.mayServe = true;
-        return false;
-      }
     }
-    this.charge(client, bytes);
+    if (!this.host.turn.takes(pull)) {
+      this.mayServe = true;
+      return false;
+    }
+    this.charge(pull);
     return true;
   }
 
-  giveBack(client: PeerId, bytes: number): void {
+  giveBack({ client, bytes }: PullItem): void {
     this.bytes.giveBack(client, bytes);
-    this.gathered -= bytes;
   }
 
   wait(owner: PullOwner, pull: PullItem, section: Uint8Array): boolean {
     const line = this.lines.get(pull.client) ?? this.newLine();
-    const same = line.list.find(({ item, parts }) => item.owner === owner && equal(parts[0]!, section));
+    const isSame = ({ item, parts }: WaitingEntry<QueuedPull>) =>
+      item.pull.first === pull.first && item.owner === owner && areEqual(parts[0]!, section);
+    const same = line.list.find(isSame);
     if (same) {
       // The client has asked again, and forgets its oldest questions.
       const { at, since } = same.item.pull;
@@ -114,13 +115,14 @@ export class AnswerQueue implements AnswerRoom {
     this.mayServe = true;
   }
 
-  /** Serves what there is room for. Called at the end of a step. */
-  serve(): void {
-    if (this.mayServe) this.serveRounds();
-    this.gathered = 0;
+  /** Pulls wait, and some may have room. */
+  get needsTurn(): boolean {
+    return this.mayServe && this.lines.size > 0;
   }
 
-  private serveRounds(): void {
+  /** Serves what there is room for, as long as the turn has rows and bytes left. */
+  serve(): void {
+    if (!this.needsTurn) return;
     this.mayServe = false;
     this.reserved = false;
     for (let round = true; round; ) {
@@ -135,7 +137,7 @@ export class AnswerQueue implements AnswerRoom {
 
   /**
    * One turn of a client. `on`: it got something or may get something in its next turn. `blocked`: it can get
-   * nothing. `stop`: nobody gets anything in this step.
+   * nothing. `stop`: nobody gets anything in this turn.
    */
   private serveLine(client: PeerId, line: Line): 'on' | 'blocked' | 'stop' {
     let head = line.list.first;
@@ -150,14 +152,14 @@ export class AnswerQueue implements AnswerRoom {
         return 'stop';
       }
       if (obstacle) return 'blocked';
-      if (!this.fitsStep(bytes)) {
+      if (line.allowed < bytes) break;
+      if (!this.host.turn.takes(pull)) {
         this.mayServe = true;
         return 'stop';
       }
-      if (line.allowed < bytes) break;
       line.allowed -= bytes;
       line.list.shift();
-      this.charge(client, bytes);
+      this.charge(pull);
       owner.serveCharged(pull, head.parts[0]!);
     }
     // The client stands behind the others from now on.
@@ -198,12 +200,7 @@ export class AnswerQueue implements AnswerRoom {
     return this.host.now() - since >= this.host.policy.answerStallMs;
   }
 
-  private fitsStep(bytes: number): boolean {
-    return this.gathered === 0 || this.gathered + bytes <= STEP_BYTES;
-  }
-
-  private charge(client: PeerId, bytes: number): void {
-    this.gathered += bytes;
+  private charge({ client, bytes }: PullItem): void {
     this.bytes.charge(client, bytes, this.host.now());
   }
 
@@ -216,8 +213,4 @@ export class AnswerQueue implements AnswerRoom {
     });
     return { list, allowed: 0 };
   }
-}
-
-function equal(a: Uint8Array, b: Uint8Array): boolean {
-  return a.byteLength === b.byteLength && a.every((byte, i) => byte === b[i]);
 }

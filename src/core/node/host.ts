@@ -12,6 +12,7 @@ import { Outbox } from '../shared/outbox.js';
 import { Pace } from '../shared/pace.js';
 import type { Policy } from '../shared/policy.js';
 import { RateLimit } from '../shared/rate.js';
+import { Turn } from '../shared/turn.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import { AnswerQueue } from './answer-queue.js';
 import type { NodeHooks } from './hooks.js';
@@ -23,6 +24,7 @@ export class NodeHost implements OwnerHost {
   readonly meter = new Meter();
   readonly moveRate: RateLimit;
   readonly waiting: WaitingBytes;
+  readonly turn: Turn;
   readonly answers: AnswerQueue;
   readonly deltaBytes: DeltaBytes;
   readonly contentBytes: ContentBytes;
@@ -33,7 +35,7 @@ export class NodeHost implements OwnerHost {
   now = 0;
   /** Owners with an open batch: exactly these are flushed at the end of the turn. */
   private readonly dirty = new Set<Deferred>();
-  /** Owners whose waiting requests are served at the end of this step; empty between steps. */
+  /** Owners whose waiting requests are served in the next turn. */
   private readonly serving = new Set<Deferred>();
 
   constructor(
@@ -44,7 +46,9 @@ export class NodeHost implements OwnerHost {
   ) {
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
-    this.answers = new AnswerQueue({ policy, waiting: this.waiting, out: this.out, now: () => this.now });
+    this.turn = new Turn(policy);
+    const { waiting, out, turn } = this;
+    this.answers = new AnswerQueue({ policy, waiting, out, turn, now: () => this.now });
     this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
     this.contentBytes = new ContentBytes(policy.maxDeltaBytes);
     this.replies = new Replies(this.out, this.meter, policy.maxRowsBytes, (bytes) => hooks.discard(bytes));
@@ -92,13 +96,18 @@ export class NodeHost implements OwnerHost {
     this.dirty.clear();
   }
 
-  /** Serving one owner may make room for others, or for the same one again. */
-  serveWaiting(): void {
-    for (const owner of this.serving) {
+  /** Requests wait that may be served now. */
+  get needsTurn(): boolean {
+    return this.serving.size > 0 || this.answers.needsTurn;
+  }
+
+  /** Serving one owner may make room for others, or for the same one again: those are next in a turn. */
+  serveOwners(): void {
+    for (const owner of [...this.serving]) {
+      if (this.turn.isFull) return;
       this.serving.delete(owner);
       owner.serveWaiting();
     }
-    this.answers.serve();
   }
 
   /** The ownership is over: its open batch is not flushed, and requests that wait for it are not served. */

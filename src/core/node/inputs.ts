@@ -4,6 +4,7 @@ import type { Message } from '../../protocol/messages.js';
 import type { Role } from '../../protocol/senders.js';
 import type { RowsBuffer } from '../shard/host.js';
 import type { FetchAnswer } from './loading.js';
+import type { RowsBuffers } from './request-queue.js';
 import type { StoreAnswer } from './saving.js';
 
 export type NodeInput =
@@ -30,8 +31,12 @@ export type NodeInput =
   /** The link of a client is closed, so that nothing that was sent on it arrives any more. */
   | { kind: 'gone'; client: PeerId }
   | { kind: 'flush' }
-  /** Background work goes on. The runtime hands turns in while `needsTurn` is true. */
-  | { kind: 'turn' }
+  /**
+   * The event loop has come round: requests that wait are served, as many as fit a turn, and background work
+   * goes on. The runtime hands turns in while `needsTurn` is true, and looks at sockets and timers between
+   * them. `buffers`: for the answers to pulls.
+   */
+  | { kind: 'turn'; buffers?: RowsBuffers | undefined }
   /** The answer to an effect `store`. */
   | StoreAnswer
   /** The answer to an effect `fetch`. */

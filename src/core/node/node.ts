@@ -28,7 +28,8 @@ import type { NodeInput } from './inputs.js';
 import { Loading } from './loading.js';
 import { Owners } from './owners.js';
 import { Queries } from './queries.js';
-import { NodeRequests } from './requests.js';
+import { RequestQueue, type RowsBuffers } from './request-queue.js';
+import { isRequest, NodeRequests } from './requests.js';
 import { Saving } from './saving.js';
 import { NodeSessions } from './sessions.js';
 import { Shards } from './shards.js';
@@ -50,7 +51,7 @@ export class PsNode {
   private readonly saving: Saving;
   private readonly loading: Loading;
   private readonly shards: Shards;
-  private readonly requests: NodeRequests;
+  private readonly queue: RequestQueue;
   private readonly queries: Queries;
   private readonly sessions: NodeSessions;
   private readonly reporter: Reporter;
@@ -75,8 +76,9 @@ export class PsNode {
     this.saving = new Saving(host, owners);
     this.loading = new Loading(host, owners, native);
     this.shards = new Shards(host, native, memory, owners, this.saving, this.loading, this.sinks);
-    this.requests = new NodeRequests(host, owners, this.hooks.holds);
     this.queries = new Queries(host.out, owners, this.sinks);
+    const requests = new NodeRequests(host, owners, this.queries, this.hooks.holds);
+    this.queue = new RequestQueue(host, requests);
     this.sessions = new NodeSessions(host.out, policy, owners);
     this.reporter = new Reporter(policy.heartbeatMs);
     this.parked = new WaitingMessages(policy, host.waiting);
@@ -146,13 +148,14 @@ export class PsNode {
       case 'gone':
         this.host.answers.gone(input.client);
         this.parked.gone(input.client);
+        this.queue.gone(input.client);
         for (const owner of this.owners.values()) owner.gone(input.client);
         break;
       case 'flush':
         this.host.flush();
         break;
       case 'turn':
-        this.saving.turn();
+        this.turn(input.buffers);
         break;
       case 'stored':
       case 'storeFailed':
@@ -166,7 +169,6 @@ export class PsNode {
         this.tick(input.now);
         break;
     }
-    this.host.serveWaiting();
     this.host.replies.send();
     return this.host.out.take();
   }
@@ -176,9 +178,27 @@ export class PsNode {
     return this.host.isDirty;
   }
 
-  /** True: rows can be read for a checkpoint, so the runtime should hand in a `turn` when it is idle. */
+  /**
+   * True: requests wait or were served, or rows can be read for a checkpoint. The runtime should hand in a
+   * `turn` when sockets and timers have been looked at.
+   */
   get needsTurn(): boolean {
-    return this.saving.needsTurn;
+    return this.hasRequests || this.saving.needsTurn;
+  }
+
+  /** True: requests wait for the next turn, or were served in this one. */
+  get hasRequests(): boolean {
+    return this.host.turn.isUsed || this.queue.any || this.host.needsTurn;
+  }
+
+  /** True: a request that comes now waits for a turn. */
+  get isBehind(): boolean {
+    return this.queue.any || this.host.turn.isFull;
+  }
+
+  /** Bytes of the requests of a client that wait for a turn. */
+  queuedBytes(client: PeerId): number {
+    return this.queue.bytesOf(client);
   }
 
   close(): void {
@@ -221,7 +241,9 @@ export class PsNode {
    */
   private receiveParked(from: PeerId, message: MessageTo<'node'>, parts: readonly Uint8Array[]): void {
     try {
-      this.receive(from, message, parts);
+      // Other messages of the scheduler and of nodes stand behind the one in hand.
+      if (isRequest(message) && !this.newer(message)) this.queue.later(from, message, parts);
+      else this.receive(from, message, parts);
     } catch (error) {
       if (!isRefusal(error)) throw error;
       this.host.out.event('message.refused', { from, kind: message.t, message: describe(error) });
@@ -251,13 +273,10 @@ export class PsNode {
       case 'mapDiff':
         return this.onMap(message);
       case 'push':
-        return this.requests.onPush(from, message, parts);
       case 'skipTo':
-        return this.requests.onSkipTo(from, message);
       case 'pull':
-        return this.requests.onPull(from, message, parts, buffer);
       case 'keys':
-        return this.queries.onKeys(from, message);
+        return this.queue.arrived(from, message, parts, buffer);
       case 'shardStats':
         return this.queries.onShardStats(from, message);
       case 'open':
@@ -339,7 +358,16 @@ export class PsNode {
     if (items.length > 0) this.host.out.send(SCHEDULER, { t: 'moveProgress', items });
   }
 
-  // ---- timers
+  // ---- turns and timers
+
+  /** Requests that wait are served, each kind first in every third turn; then background work goes on. */
+  private turn(buffers: RowsBuffers | undefined): void {
+    const { host, queue } = this;
+    host.turn.begin();
+    const kinds = [() => host.serveOwners(), () => host.answers.serve(), () => queue.serve(buffers)];
+    for (const i of kinds.keys()) kinds[(host.turn.number + i) % kinds.length]!();
+    this.saving.turn();
+  }
 
   private tick(now: number): void {
     const { host } = this;
@@ -403,8 +431,8 @@ export class PsNode {
   }
 
   private get observed(): ObservedParts {
-    const { host, owners, sinks, memory, saving, loading } = this;
-    return { host, owners, sinks, memory, saving, loading };
+    const { host, owners, sinks, queue, memory, saving, loading } = this;
+    return { host, owners, sinks, queue, memory, saving, loading };
   }
 }
 

@@ -8,10 +8,18 @@ import type { Owner } from '../shard/owner.js';
 import { bytes } from '../shared/bytes.js';
 import { takingForeign } from '../shared/engine.js';
 import type { Outbox } from '../shared/outbox.js';
+import type { Work } from '../shared/turn.js';
 import type { Owners } from './owners.js';
 import type { Sinks } from './sinks.js';
 
 const MAX_KEYS_PER_PAGE = 65_536;
+const KEY_BYTES = 8;
+
+/** The most that a page of keys may cost. */
+export function workOfKeys({ max }: MessageOf<'keys'>): Work {
+  const rows = Math.min(max, MAX_KEYS_PER_PAGE);
+  return { rows, bytes: rows * KEY_BYTES };
+}
 
 export class Queries {
   constructor(

@@ -19,6 +19,7 @@ export interface ObservedParts {
   readonly host: NodeHost;
   readonly owners: Owners;
   readonly sinks: Sinks;
+  readonly queue: { readonly count: number; readonly bytes: number };
   readonly memory: NativeMemory;
   /** Saves and loads hold bytes of files. */
   readonly saving: { readonly fileBytes: number };
@@ -54,7 +55,7 @@ export function telemetryOf(
   surroundings: Surroundings,
   shards: boolean,
 ): NodeTelemetry {
-  const { host, memory } = parts;
+  const { host, queue, memory } = parts;
   const { meter, waiting, deltaBytes } = host;
   const owners = parts.owners.all();
   const sinks = parts.sinks.all();
@@ -77,8 +78,8 @@ export function telemetryOf(
     recoveringShards: owners.filter(({ complete }) => !complete).length,
     uncommittedBytes: deltaBytes.uncommitted,
     sinkLagBytes: owners.reduce((most, { stream }) => Math.max(most, stream.uncommittedBytes), 0),
-    parkedRequests: waiting.count,
-    parkedBytes: waiting.used,
+    parkedRequests: waiting.count + queue.count,
+    parkedBytes: waiting.used + queue.bytes,
     recoveredBlocks: { ...meter.recoveredBlocks },
     movedBlocks: meter.movedBlocks,
     sentBytes,

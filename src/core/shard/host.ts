@@ -4,6 +4,7 @@ import type { Group, PeerId } from '../../protocol/map.js';
 import type { MessageOf, Refusal, StreamId } from '../../protocol/messages.js';
 import type { Dedup } from '../shared/dedup.js';
 import type { CoreHost } from '../shared/host.js';
+import type { Turn } from '../shared/turn.js';
 import type { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { StreamBatch } from './replicas.js';
 
@@ -18,8 +19,12 @@ export interface PullItem {
   readonly client: PeerId;
   /** Number of the pull, which its answer repeats. */
   readonly id: number;
+  /** Number of the first message that asked for it: those of one client with the same one are repeats. */
+  readonly first: number;
   /** Index of the item in the pull. */
   readonly item: number;
+  /** Number of its rows. */
+  readonly rows: number;
   /** Size of its answer. */
   readonly bytes: number;
   /** When the pull came, by the clock of `Meter`. */
@@ -47,10 +52,13 @@ export interface PullOwner {
 
 /** Room for answers that sockets have not taken, of all shards of the node. */
 export interface AnswerRoom {
-  /** Charges an answer to its client before it is gathered. False: there is no room, so the pull waits. */
-  take(client: PeerId, bytes: number): boolean;
+  /**
+   * Charges an answer to its client and to the turn before it is gathered. False: there is no room, so the
+   * pull waits.
+   */
+  take(pull: PullItem): boolean;
   /** The answer was not gathered after all. */
-  giveBack(client: PeerId, bytes: number): void;
+  giveBack(pull: PullItem): void;
   /** Keeps a pull until there is room for its answer. False: too much waits already. */
   wait(owner: PullOwner, pull: PullItem, section: Uint8Array): boolean;
 }
@@ -60,6 +68,8 @@ export interface OwnerHost extends CoreHost {
   /** Account of all bytes that wait on this node. */
   readonly waiting: WaitingBytes;
   readonly answers: AnswerRoom;
+  /** Rows and bytes that this turn of the event loop has had. */
+  readonly turn: Turn;
   /** Acknowledgements of a step are collected into one message per client. */
   acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void;
   /** Answers the peer that pushed for this client last. */
@@ -69,7 +79,7 @@ export interface OwnerHost extends CoreHost {
   /** The owner has an open batch: `flush` is called at the end of the turn. */
   markDirty(owner: Deferred): void;
   /**
-   * Requests that wait may be served now: `serveWaiting` is called at the end of the step. It is never called
+   * Requests that wait may be served now: `serveWaiting` is called in the next turn. It is never called
    * within the step, because serving flushes, a flush may commit, and a commit asks to serve again.
    */
   serveLater(owner: Deferred): void;

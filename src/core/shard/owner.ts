@@ -245,6 +245,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
 
   private serveLine(client: PeerId): void {
     for (let held = this.lines.first(client); held; held = this.lines.first(client)) {
+      if (!this.host.turn.takes(held)) return this.host.serveLater(this);
       const result = this.offer(client, held.cseq, held.section);
       if (result === 'wait') break;
       if (result === 'gap') this.lines.drop(client);

@@ -63,24 +63,23 @@ export class Pulls implements PullOwner {
 
   /** `absent`: it needs blocks, which have been asked for. `full`: there is no room for its answer. */
   private attempt(pull: PullItem, section: Uint8Array, buffer?: RowsBuffer): 'done' | 'absent' | 'full' {
-    const { client, bytes } = pull;
-    if (bytes > this.host.policy.maxRowsBytes) {
+    if (pull.bytes > this.host.policy.maxRowsBytes) {
       this.reject(pull, 'LIMIT');
       return 'done';
     }
-    return this.host.answers.take(client, bytes) ? this.gather(pull, section, buffer) : 'full';
+    return this.host.answers.take(pull) ? this.gather(pull, section, buffer) : 'full';
   }
 
   /** The answer is charged. */
   private gather(pull: PullItem, section: Uint8Array, buffer?: RowsBuffer): 'done' | 'absent' {
-    const { client, id, item, bytes } = pull;
+    const { client, id, item } = pull;
     const rows = this.shard.native.pull(section, buffer?.memory, buffer?.at);
     if (typeof rows !== 'number') {
       buffer?.took(rows);
       this.host.answer(client, id, item, rows);
       return 'done';
     }
-    this.host.answers.giveBack(client, bytes);
+    this.host.answers.giveBack(pull);
     if (rows === PushStatus.ABSENT) {
       this.shard.demandMissing();
       return 'absent';

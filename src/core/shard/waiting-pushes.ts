@@ -4,10 +4,11 @@
  * and the client resends it.
  */
 import type { PeerId } from '../../protocol/map.js';
+import { rowsOf, type Work } from '../shared/turn.js';
 import { WaitingList } from '../shared/waiting-list.js';
 import type { OwnerHost } from './host.js';
 
-interface WaitingPush {
+interface WaitingPush extends Work {
   cseq: number;
   section: Uint8Array;
 }
@@ -50,7 +51,9 @@ export class WaitingPushes {
 
   first(client: PeerId): WaitingPush | undefined {
     const first = this.lines.get(client)?.first;
-    return first && { cseq: first.item, section: first.parts[0]! };
+    if (!first) return undefined;
+    const section = first.parts[0]!;
+    return { cseq: first.item, section, rows: rowsOf(section), bytes: section.byteLength };
   }
 
   shift(client: PeerId): void {

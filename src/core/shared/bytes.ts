@@ -42,3 +42,7 @@ export function joined(spans: readonly Span[]): Uint8Array {
   }
   return copy;
 }
+
+export function areEqual(a: Uint8Array, b: Uint8Array): boolean {
+  return a.byteLength === b.byteLength && a.every((byte, i) => byte === b[i]);
+}

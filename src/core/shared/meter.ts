@@ -95,7 +95,12 @@ export class Meter {
   }
 
   end(ms: number): void {
-    this.pull.end(ms - this.at);
-    this.push.end(ms - this.at);
+    this.served(ms - this.at);
+  }
+
+  /** The requests that have begun and do not wait have ended, `ms` after they came. */
+  served(ms: number): void {
+    this.pull.end(ms);
+    this.push.end(ms);
   }
 }

@@ -36,6 +36,16 @@ export interface Policy {
    * room.
    */
   answerStallMs: number;
+  /**
+   * Rows of requests that are served in one turn of the event loop. Further requests wait for the next turn;
+   * a larger one has a turn for itself. A row costs some 100 ns, so a turn is over in some 15 ms.
+   */
+  maxTurnRows: number;
+  /**
+   * Bytes of pushes, and of answers to pulls, in one turn of the event loop, as with `maxTurnRows`. They are
+   * copied a few times at about 4 GB/s, so a turn is over in some 15 ms.
+   */
+  maxTurnBytes: number;
   /** An owner reports a sink that has not answered for this time to the scheduler. */
   sinkStallMs: number;
   /**
@@ -110,6 +120,8 @@ export const DEFAULT_POLICY: Policy = {
   maxRowsBytes: 32 << 20,
   maxAnswerBytes: 128 << 20,
   answerStallMs: 2000,
+  maxTurnRows: 131_072,
+  maxTurnBytes: 16 << 20,
   sinkStallMs: 3000,
   maxHeldPushes: 64,
   maxParked: 4096,

@@ -8,6 +8,9 @@
  * at most its window here, and frames get room in the order in which they asked. The only frame there may be
  * larger than the half, so every frame gets room at some time.
  *
+ * A request that waits for its turn (src/core/node/request-queue.ts) keeps its credit, so a client sends no
+ * more than the node serves.
+ *
  * A piece is at most half a window, because nobody counts what the transport's library holds of a message
  * that has not come to its end. The first links get large windows, and so large pieces that most frames come
  * in one. Links that find no large window left get small ones.
@@ -181,6 +184,10 @@ export class ReceiveLink {
   private owed = 0;
   /** The frame that is coming in pieces. */
   frame: IncomingFrame | undefined;
+  /** Bytes of requests that wait to be served. Their credit is not returned before. */
+  private kept = 0;
+  /** The frame that is coming began while credit was kept, so credit that is free is returned at once. */
+  private short = false;
   /** When a message came last, in milliseconds of ticks. */
   heardAt: number;
   private closed = false;
@@ -230,6 +237,7 @@ export class ReceiveLink {
   get maySend(): boolean {
     const { frame } = this;
     if (!frame || frame.place === 'free') return false;
+    if (this.kept > 0 && this.credit < this.pieceBytes) return false;
     return frame.place !== 'waits' || this.credit >= this.pieceBytes;
   }
 
@@ -248,6 +256,7 @@ export class ReceiveLink {
   end(): void {
     const { frame } = this;
     this.frame = undefined;
+    this.short = false;
     if (!frame || this.closed) return;
     this.account.hold(-frame.arrived);
     if (frame.place === 'room') this.account.giveRoom(frame.total);
@@ -260,12 +269,22 @@ export class ReceiveLink {
    * may need all of the window.
    */
   due(): number {
-    const { owed, frame, window } = this;
-    if (!this.isLimited) return 0;
-    if (owed * 2 < window && !(frame?.arrived === 0 && owed > 0)) return 0;
-    this.owed = 0;
-    this.credit += owed;
-    return owed;
+    const { kept, frame, window } = this;
+    const free = this.owed - kept;
+    if (frame?.arrived === 0 && kept > 0) this.short = true;
+    if (!this.isLimited || free <= 0) return 0;
+    if (free * 2 < window && !(frame?.arrived === 0 || this.short)) return 0;
+    this.owed = kept;
+    this.credit += free;
+    return free;
+  }
+
+  /** Sets how many bytes of what came wait to be served. They are held, and their credit is kept. */
+  keep(bytes: number): void {
+    if (this.closed) return;
+    this.account.hold(bytes - this.kept);
+    if (bytes < this.kept) this.heardAt = this.account.now;
+    this.kept = bytes;
   }
 
   /** Takes the limit off. Returns the credit that the other side is to be told of; 0: it has no limit. */
@@ -302,6 +321,7 @@ export class ReceiveLink {
     this.closed = true;
     this.frame = undefined;
     account.forget(this, true);
+    account.hold(-this.kept);
     if (!frame) return;
     account.hold(-frame.arrived);
     if (frame.place === 'room') account.giveRoom(frame.total);

@@ -177,6 +177,11 @@ export class Connection implements Link {
     if (credit > 0) this.#write([[{ t: CREDIT, bytes: credit }, []]]);
   }
 
+  keep(bytes: number): void {
+    this.#options.received?.link.keep(bytes);
+    this.#returnCredit();
+  }
+
   #returnCredit(): void {
     const bytes = this.#closed ? 0 : (this.#options.received?.link.due() ?? 0);
     if (bytes > 0) this.#write([[{ t: CREDIT, bytes }, []]]);

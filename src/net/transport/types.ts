@@ -63,6 +63,8 @@ export interface Link {
   hurry(): void;
   /** Takes the limit off what the other side may send (`received` of the listener). */
   lift(): void;
+  /** Says how many bytes of what came wait to be served. The other side is not granted them again. */
+  keep(bytes: number): void;
   /** Closes at once: the other side is gone, so no buffered byte could arrive. */
   abandon(reason: string): void;
 }

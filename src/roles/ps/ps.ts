@@ -112,6 +112,8 @@ class PsRuntime {
   private timer: NodeJS.Timeout | undefined;
   private endScheduled = false;
   private turnScheduled = false;
+  /** Clients with requests that wait for a turn. */
+  private readonly behind = new Set<PeerId>();
   /** Payload to be freed once what is posted has been sent. */
   private garbage: Uint8Array[] = [];
   private loopback: [message: Message, parts: readonly Uint8Array[]][] = [];
@@ -286,7 +288,9 @@ class PsRuntime {
     const { node } = this;
     const before = node.map;
     const step = (buffer?: PartBuffer) => this.step({ kind: 'message', from, role, message, parts, buffer });
-    this.run(message.t === 'pull' ? this.answers.step(bytesOf(parts), step) : step());
+    const isServedNow = message.t === 'pull' && !node.isBehind;
+    this.run(isServedNow ? this.answers.step(bytesOf(parts), step) : step());
+    if (role === 'client') this.keep(from);
     if (!this.closed && node.map !== before) this.peers.dialNew(before, node.map);
   }
 
@@ -319,14 +323,23 @@ class PsRuntime {
     setImmediate(() => this.endTurn());
   }
 
-  /** Work that has no message: a little in each turn of the event loop, so that requests come between. */
+  /** Requests that wait, and work that has no message: a bounded part in each turn of the event loop. */
   private takeTurns(): void {
     if (this.turnScheduled || this.closed || !this.node?.needsTurn) return;
     this.turnScheduled = true;
     setImmediate(() => {
       this.turnScheduled = false;
-      this.run(this.step({ kind: 'turn' }));
+      this.run(this.step({ kind: 'turn', buffers: this.answers }));
+      for (const client of this.behind) this.keep(client);
     });
+  }
+
+  /** Requests of a client that wait for a turn keep their credit. */
+  private keep(client: PeerId): void {
+    const bytes = this.node?.queuedBytes(client) ?? 0;
+    if (bytes === 0 && !this.behind.delete(client)) return;
+    if (bytes > 0) this.behind.add(client);
+    this.peers.keep(client, bytes);
   }
 
   /** The messages of this turn of the event loop have been handled. */

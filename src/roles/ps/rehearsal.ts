@@ -107,7 +107,10 @@ class Rehearsal {
         const input = { kind: 'message' as const, from, role: roleOf(from), message, parts };
         this.carryOut(to, this.nodes.get(to)?.step(input) ?? []);
       }
-      for (const [id, node] of this.nodes) this.carryOut(id, node.step({ kind: 'flush' }));
+      for (const [id, node] of this.nodes) {
+        this.carryOut(id, node.step({ kind: 'flush' }));
+        if (node.needsTurn) this.carryOut(id, node.step({ kind: 'turn' }));
+      }
     }
   }
 

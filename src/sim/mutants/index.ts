@@ -11,6 +11,7 @@ import { SCHEDULER_MUTANTS } from './scheduling.js';
 import { SENDER_MUTANTS } from './senders.js';
 import { STORAGE_MUTANTS } from './storage.js';
 import { STREAM_MUTANTS } from './streams.js';
+import { TURN_MUTANTS } from './turns.js';
 import { VANISHING_MUTANTS } from './vanishing.js';
 
 export const MUTANTS: readonly Mutant[] = [
@@ -26,4 +27,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...ANSWER_MUTANTS,
   ...CONTENT_MUTANTS,
   ...RECEIVED_MUTANTS,
+  ...TURN_MUTANTS,
 ];

@@ -17,8 +17,8 @@ export const RECEIVED_MUTANTS: readonly Mutant[] = [
   {
     name: 'half a frame of a link that closes stays charged',
     file: 'shared/received-bytes',
-    from: 'account.forget(this, true);\n        if (!frame)',
-    to: 'account.forget(this, true);\n        if (true)',
+    from: 'account.hold(-this.kept);\n        if (!frame)',
+    to: 'account.hold(-this.kept);\n        if (true)',
     scenario,
   },
   {
@@ -69,6 +69,34 @@ export const RECEIVED_MUTANTS: readonly Mutant[] = [
     from: 'return this.credit >= 0;',
     to: 'return true;',
     place: 1,
+    scenario,
+  },
+  {
+    name: 'credit of requests that wait is returned',
+    file: 'shared/received-bytes',
+    from: 'const free = this.owed - kept;',
+    to: 'const free = this.owed;',
+    scenario,
+  },
+  {
+    name: 'a frame that began while credit was kept waits for more of it',
+    file: 'shared/received-bytes',
+    from: 'frame?.arrived === 0 || this.short',
+    to: 'frame?.arrived === 0',
+    scenario,
+  },
+  {
+    name: 'a link whose requests wait is closed for the silence that they cause',
+    file: 'shared/received-bytes',
+    from: 'if (this.kept > 0 && this.credit < this.pieceBytes)',
+    to: 'if (false)',
+    scenario,
+  },
+  {
+    name: 'requests that wait stay charged when their link closes',
+    file: 'shared/received-bytes',
+    from: 'account.hold(-this.kept);',
+    to: ';',
     scenario,
   },
 ];

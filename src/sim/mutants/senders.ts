@@ -23,7 +23,7 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'senders: anybody pushes under any session',
     file: 'node/requests',
-    from: 'client !== from && !this.holds(client, message.proof)',
+    from: 'client !== from && !this.holds(client, proof)',
     to: 'false',
   },
   {

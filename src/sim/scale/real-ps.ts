@@ -100,6 +100,7 @@ export class RealPs {
         this.run(node.step({ kind: 'message', from: WRITER, role, message: push, parts: [section] }));
       }
     }
+    while (node.needsTurn) this.run(node.step({ kind: 'turn' }));
     this.run(node.step({ kind: 'flush' }));
   }
 
@@ -120,6 +121,7 @@ export class RealPs {
       items: packItems('push', items),
     };
     this.run(node.step({ kind: 'message', from: WRITER, role: 'client', message, parts }));
+    while (node.needsTurn) this.run(node.step({ kind: 'turn' }));
     this.run(node.step({ kind: 'flush' }));
   }
 

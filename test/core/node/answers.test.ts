@@ -185,6 +185,17 @@ describe('pulls that wait for room', () => {
     expect(done(asked)).toBe(SHARE + 5);
   });
 
+  it('are all answered, also where a client asks for the same rows several times at once', () => {
+    start();
+    const [held] = silence(0);
+    pulls(0, SHARE);
+    const same = [1, 2, 3].map(() => cluster.clients[0]!.pull({ 0: [{ keys: [1] }] }));
+    cluster.settle();
+    held!.release();
+    cluster.advance(300);
+    expect(done(same)).toBe(3);
+  });
+
   it('are rejected with LIMIT, and not gathered, when the answer is larger than maxRowsBytes', () => {
     start({ policy: { maxRowsBytes: 4 * ROW } });
     expect(pulls(0, 1, 5)[0]!.error).toBe('LIMIT');

@@ -100,6 +100,24 @@ describe('a node', () => {
     expect(() => cluster.deliver({ from: 0, to: owner.id, message: map, parts: [] })).toThrow('planted');
   });
 
+  it('does not take a broken invariant for a broken message of a node', () => {
+    start();
+    const owner = cluster.nodes[0]!;
+    const [group] = cluster.map.groups;
+    const epoch = cluster.map.epoch + 1;
+    const { gen } = group!.data[0]!;
+    const want = { t: 'want', g: 0, m: 0, sid: 1, gen, v: epoch, rid: 1 } as unknown as Message;
+    cluster.deliver({ from: cluster.nodes[1]!.id, to: owner.id, message: want, parts: [] });
+    owner.node!.ownerAt(0, 0)!.onWant = () => {
+      throw new TypeError('planted');
+    };
+    const map: Message = {
+      t: 'map',
+      map: { ...cluster.map, epoch, groups: [{ ...group!, version: epoch }] },
+    };
+    expect(() => cluster.deliver({ from: 0, to: owner.id, message: map, parts: [] })).toThrow('planted');
+  });
+
   it('maxParkedBytes: a pull over it is rejected, a push dropped and resent, all is given back', () => {
     const client = start({ policy: { maxParkedBytes: 5000, sinkStallMs: 60_000 } });
     client.push({ 0: [{ keys: [1] }] });

@@ -75,9 +75,17 @@ it('pushes that waited for acknowledgements are applied once when the last sink 
     mapOf(2, OWN, [sinkAt(1, 0, 2)]),
   );
   const effects: Effect[] = [];
-  for (let cseq = 1; cseq <= 12; cseq++) effects.push(...push(node, cseq), ...node.step({ kind: 'flush' }));
-  effects.push(...send(node, 0, { t: 'map', map: mapOf(3, OWN, []) }), ...node.step({ kind: 'flush' }));
-  for (let t = 1; t <= 5; t++) effects.push(...node.step({ kind: 'tick', now: 1000 + 20 * t }));
+  const endTurn = () => effects.push(...node.step({ kind: 'turn' }), ...node.step({ kind: 'flush' }));
+  for (let cseq = 1; cseq <= 12; cseq++) {
+    effects.push(...push(node, cseq));
+    endTurn();
+  }
+  effects.push(...send(node, 0, { t: 'map', map: mapOf(3, OWN, []) }));
+  endTurn();
+  for (let t = 1; t <= 5; t++) {
+    effects.push(...node.step({ kind: 'tick', now: 1000 + 20 * t }));
+    endTurn();
+  }
   const acknowledged = messages(effects, 'pushAck').flatMap((ack) => acksIn(ack).map(([, , cseq]) => cseq));
   expect(acknowledged).toEqual(Array.from({ length: 12 }, (_, i) => i + 1));
   const wanted = section(false);

@@ -289,3 +289,54 @@ it('whatever links do, every frame of a link that goes on arrives, and nothing i
     expect(windowsOf(account).length).toBe(windowsOf(new ReceivedBytes(4 * MIB)).length);
   }
 });
+
+describe('requests that wait to be served', () => {
+  it('keep their credit, and are held', () => {
+    const account = new ReceivedBytes(LIMIT);
+    const { link } = new Side(account);
+    link.takeWhole(MIB / 2);
+    link.keep(MIB / 2);
+    expect([link.due(), account.held]).toEqual([0, MIB / 2]);
+    link.takeWhole(MIB / 2);
+    expect(link.due()).toBe(MIB / 2);
+    link.keep(0);
+    expect([link.due(), account.held]).toEqual([MIB / 2, 0]);
+  });
+
+  it('let a frame come that began meanwhile, as soon as they are served', () => {
+    const side = new Side(new ReceivedBytes(LIMIT));
+    side.link.keep(MIB / 4);
+    side.begin(MIB / 4);
+    expect(side.sendAll()).toBe(true);
+    side.begin(MIB);
+    expect(side.sendAll()).toBe(false);
+    side.link.keep(0);
+    side.told();
+    expect(side.sendAll()).toBe(true);
+  });
+
+  it('excuse a frame that has no credit meanwhile', () => {
+    const account = new ReceivedBytes(LIMIT);
+    const side = new Side(account);
+    side.link.keep(MIB);
+    side.begin(MIB);
+    expect(side.sendAll()).toBe(true);
+    side.begin(MIB);
+    expect(side.sendAll()).toBe(false);
+    // A frame has all the room, and another one waits for it.
+    const [first, second] = [new Side(account), new Side(account)];
+    first.begin(LIMIT);
+    second.begin(LIMIT);
+    pass(account, 3000);
+    expect([side.evicted.length, first.evicted.length]).toEqual([0, 1]);
+  });
+
+  it('are let go with their link', () => {
+    const account = new ReceivedBytes(LIMIT);
+    const { link } = new Side(account);
+    link.keep(1000);
+    link.close();
+    link.keep(2000);
+    expect(account.held).toBe(0);
+  });
+});

@@ -1,0 +1,201 @@
+/**
+ * Requests of clients that have come while the turn of the event loop had no rows or bytes left for them.
+ * They are served in the next turns, and messages that prove life go before them: heartbeats, fences, probes,
+ * acknowledgements, all messages of nodes and of the scheduler are handled when they come.
+ *
+ * The requests of one client keep their order. Between clients the one goes first that has had least since it
+ * waits, in shares of turns, so a client with few or small requests does not wait for one with many.
+ */
+import { describe, invariant, isRefusal } from '../../common/errors.js';
+import { Items } from '../../protocol/items.js';
+import type { PeerId } from '../../protocol/map.js';
+import type { RowsBuffer } from '../shard/host.js';
+import { areEqual } from '../shared/bytes.js';
+import type { Work } from '../shared/turn.js';
+import { WaitingBytes } from '../shared/waiting-bytes.js';
+import { type WaitingEntry, WaitingList } from '../shared/waiting-list.js';
+import type { NodeHost } from './host.js';
+import type { NodeRequests, Request } from './requests.js';
+
+/** Memory for answers to pulls. */
+export interface RowsBuffers {
+  /** Takes the step that serves a request of `bytes`, with a buffer for its answer if there is one. */
+  step<T>(bytes: number, take: (buffer: RowsBuffer | undefined) => T): T;
+}
+
+interface QueuedRequest {
+  message: Request;
+  readonly work: Work;
+}
+
+/** True: a pull that waits is asked again. A push that is repeated is found to be one when it is served. */
+function isRepeat(
+  entry: WaitingEntry<QueuedRequest>,
+  pull: Request,
+  [section]: readonly Uint8Array[],
+): boolean {
+  const { message } = entry.item;
+  if (message.t !== 'pull' || pull.t !== 'pull') return false;
+  if ((pull.first ?? pull.id) !== (message.first ?? message.id)) return false;
+  return areEqual(message.items, pull.items) && areEqual(entry.parts[0]!, section!);
+}
+
+/** The requests of one client. */
+interface RequestLine {
+  readonly client: PeerId;
+  readonly list: WaitingList<QueuedRequest>;
+  bytes: number;
+  /** Shares of turns that the client has had, counted from those of the client that was served last. */
+  had: number;
+}
+
+export class RequestQueue {
+  private readonly lines = new Map<PeerId, RequestLine>();
+  /** The lines by what they have had, least first. No line is empty between steps. */
+  private readonly order: RequestLine[] = [];
+  /** `had` of the client that was served last, before that. It only grows while requests wait. */
+  private clock = 0;
+  /** The account of all bytes here. The transport lets no client send more while they fill its window. */
+  private readonly account: WaitingBytes;
+
+  constructor(
+    private readonly host: NodeHost,
+    private readonly requests: NodeRequests,
+  ) {
+    this.account = new WaitingBytes(host.policy.maxReceivedBytes);
+  }
+
+  get any(): boolean {
+    return this.order.length > 0;
+  }
+
+  /** Number of requests that wait. */
+  get count(): number {
+    return this.account.count;
+  }
+
+  /** Bytes of the requests that wait. */
+  get bytes(): number {
+    return this.account.used;
+  }
+
+  /** Bytes of the requests of one client that wait. */
+  bytesOf(client: PeerId): number {
+    return this.lines.get(client)?.bytes ?? 0;
+  }
+
+  /** Serves a request that has come, or lets it wait for the next turn. @throws BAD_FRAME, FORBIDDEN */
+  arrived(from: PeerId, message: Request, parts: readonly Uint8Array[], buffer?: RowsBuffer): void {
+    const work = this.requests.workOf(from, message, parts);
+    if (!this.any && this.host.turn.fits(work))
+      this.requests.serve(from, message, parts, this.host.meter.at, buffer);
+    else this.wait(from, { message, work }, parts);
+  }
+
+  /** Serves a request in the next turn that has room, and not in this step. @throws BAD_FRAME, FORBIDDEN */
+  later(from: PeerId, message: Request, parts: readonly Uint8Array[]): void {
+    this.wait(from, { message, work: this.requests.workOf(from, message, parts) }, parts);
+  }
+
+  private wait(from: PeerId, request: QueuedRequest, parts: readonly Uint8Array[]): void {
+    const line = this.lines.get(from) ?? this.newLine(from);
+    const same = line.list.find((entry) => isRepeat(entry, request.message, parts));
+    if (same) {
+      // The client forgets its oldest questions, so the newest one is answered.
+      same.item.message = request.message;
+      return;
+    }
+    if (!line.list.add(request, parts, this.host.meter.at)) return this.refuse(from, request.message);
+    if (this.lines.has(from)) return;
+    this.lines.set(from, line);
+    this.insert(line);
+  }
+
+  /** A push that finds no room is dropped, and its client sends it again. */
+  private refuse(from: PeerId, message: Request): void {
+    if (message.t === 'push' || message.t === 'skipTo') return;
+    const length = message.t === 'pull' ? new Items('pull', message.items).length : 1;
+    const items = Array.from({ length }, (_, i): [number, 'LIMIT'] => [i, 'LIMIT']);
+    if (message.t === 'pull') this.host.meter.pull.fails('LIMIT');
+    this.host.out.send(from, { t: 'reject', id: message.id, items });
+  }
+
+  private newLine(client: PeerId): RequestLine {
+    const { account } = this;
+    const own = {
+      take: (bytes: number) => {
+        if (!account.take(bytes)) return false;
+        line.bytes += bytes;
+        return true;
+      },
+      give: (bytes: number) => {
+        account.give(bytes);
+        line.bytes -= bytes;
+      },
+    };
+    const { maxParked } = this.host.policy;
+    const list = new WaitingList<QueuedRequest>({ maxCount: maxParked, account: own, atLimit: 'refuse' });
+    const line: RequestLine = { client, list, bytes: 0, had: this.any ? this.clock : 0 };
+    return line;
+  }
+
+  /** Puts a line behind those that have had as much. */
+  private insert(line: RequestLine): void {
+    let [low, high] = [0, this.order.length];
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (this.order[middle]!.had <= line.had) low = middle + 1;
+      else high = middle;
+    }
+    this.order.splice(low, 0, line);
+  }
+
+  /** Serves what waits, as long as the turn has rows and bytes left. */
+  serve(buffers: RowsBuffers | undefined): void {
+    for (let line = this.order[0]; line; line = this.order[0]) {
+      const { item, parts, since } = line.list.first!;
+      if (!this.host.turn.fits(item.work)) return;
+      invariant(this.order.length === 1 || line.had >= this.clock, 'no client waits for one that had more', {
+        had: line.had,
+        clock: this.clock,
+      });
+      this.clock = line.had;
+      this.order.shift();
+      line.list.shift();
+      line.had += this.host.turn.shareOf(item.work);
+      if (line.list.length > 0) this.insert(line);
+      else this.lines.delete(line.client);
+      this.serveLate(line.client, item.message, parts, since, buffers);
+    }
+    this.clock = 0;
+  }
+
+  private serveLate(
+    client: PeerId,
+    message: Request,
+    parts: readonly Uint8Array[],
+    at: number,
+    buffers: RowsBuffers | undefined,
+  ): void {
+    const { meter, out } = this.host;
+    const take = (buffer?: RowsBuffer) => this.requests.serve(client, message, parts, at, buffer);
+    try {
+      if (buffers && message.t === 'pull') buffers.step(parts[0]!.byteLength, take);
+      else take();
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      out.event('message.refused', { from: client, kind: message.t, message: describe(error) });
+      out.hangUp(client);
+    }
+    meter.served(meter.at - at);
+  }
+
+  /** The link of a client is closed: its requests are dropped, and it sends them again. */
+  gone(client: PeerId): void {
+    const line = this.lines.get(client);
+    if (!line) return;
+    line.list.takeAll();
+    this.lines.delete(client);
+    this.order.splice(this.order.indexOf(line), 1);
+  }
+}
