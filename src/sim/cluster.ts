@@ -350,7 +350,7 @@ export class SimulatedCluster {
   }
 
   private runNode(index: number, actor: NodeActor, effects: Effect[]): void {
-    for (const effect of effects) {
+    for (const effect of this.turns.with(actor, effects)) {
       if (effect.kind === 'event') {
         if (effect.name === 'message.refused')
           throw new Violation(`node ${index} refused a message: ${JSON.stringify(effect.fields)}`);

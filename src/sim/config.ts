@@ -311,7 +311,7 @@ export function answersOf(seed: number): Pick<SimConfig, 'answers'> {
 
 /** Draws the small turns of a schedule, from randomness of its own. */
 export function turnsOf(seed: number): Pick<SimConfig, 'turns'> {
-  const random = new Random(seed + 0x7042);
+  const random = new Random(seed + 0x70e5);
   return { turns: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
 }
 

@@ -33,11 +33,18 @@ export class Turns {
     this.random = new Random(seed + 0x7112);
   }
 
-  /** True: the event loop of a node comes round now. With the default room, requests never wait for it. */
+  /** True: the event loop of a node comes round now. */
   come({ node }: NodeActor): boolean {
     if (!node?.needsTurn) return false;
-    if (this.seed > 0) return this.random.chance(RATE);
-    return node.hasRequests || this.others.chance(RATE);
+    return this.seed > 0 ? this.random.chance(RATE) : this.others.chance(RATE);
+  }
+
+  /** The effects of a step. With the default room, requests do not wait for a turn. */
+  with({ node }: NodeActor, effects: Effect[]): Effect[] {
+    if (this.seed > 0 || !node?.hasRequests) return effects;
+    const all = [...effects];
+    while (node.hasRequests) all.push(...node.step({ kind: 'turn' }));
+    return all;
   }
 
   /** Looks at the effects of the step of a tick (`message` is undefined), or of a message. */

@@ -122,6 +122,7 @@ export class RequestQueue {
 
   private newLine(client: PeerId): RequestLine {
     const { account } = this;
+    if (!this.any) this.clock = 0;
     const own = {
       take: (bytes: number) => {
         if (!account.take(bytes)) return false;
@@ -135,7 +136,7 @@ export class RequestQueue {
     };
     const { maxParked } = this.host.policy;
     const list = new WaitingList<QueuedRequest>({ maxCount: maxParked, account: own, atLimit: 'refuse' });
-    const line: RequestLine = { client, list, bytes: 0, had: this.any ? this.clock : 0 };
+    const line: RequestLine = { client, list, bytes: 0, had: this.clock };
     return line;
   }
 
@@ -167,7 +168,6 @@ export class RequestQueue {
       else this.lines.delete(line.client);
       this.serveLate(line.client, item.message, parts, since, buffers);
     }
-    this.clock = 0;
   }
 
   private serveLate(

@@ -259,6 +259,17 @@ describe('requests that wait for a turn', () => {
     expect([...to]).toEqual([b]);
   });
 
+  it('leave nothing behind for those that come when all of them were dropped', () => {
+    const { a, b, pull, turn, node } = start();
+    for (let i = 0; i < 5; i++) pull(a, keys(ROWS));
+    turn();
+    turn();
+    turn();
+    node.step({ kind: 'gone', client: a });
+    for (const client of [b, a, b, a]) pull(client, keys(ROWS));
+    expect([1, 2, 3, 4].flatMap(() => answered(turn()).map(([to]) => to))).toEqual([b, a, b, a]);
+  });
+
   it('are refused when they come, where they are malformed', () => {
     const { a, pull, step } = start();
     pull(a, keys(ROWS));
