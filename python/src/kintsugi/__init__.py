@@ -1,6 +1,17 @@
 """A parameter server for embedding tables that loses machines without losing training."""
 
 from . import schedules
+from ._answers import (
+    DatasetStatus,
+    JobStatus,
+    LostShard,
+    NodeStatus,
+    PoolStatus,
+    RangeReport,
+    RecoveryStatus,
+    ScalingStatus,
+    TableStatus,
+)
 from ._client import Client, connect
 from ._cluster import LocalCluster, start_local_cluster
 from ._dataset import Dataset, Lease
@@ -36,21 +47,30 @@ __all__ = [
     "Client",
     "Constant",
     "Dataset",
+    "DatasetStatus",
     "Error",
     "Future",
     "Initializer",
+    "JobStatus",
     "Lease",
     "LocalCluster",
+    "LostShard",
     "Momentum",
+    "NodeStatus",
     "Normal",
     "NumberedSteps",
     "Optimizer",
+    "PoolStatus",
     "PushFuture",
     "PushInDoubt",
     "PushesFailed",
     "RangeDataset",
+    "RangeReport",
+    "RecoveryStatus",
     "RowwiseAdagrad",
+    "ScalingStatus",
     "Table",
+    "TableStatus",
     "Uniform",
     "Zeros",
     "connect",

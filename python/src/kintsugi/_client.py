@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ._answers import JobStatus
 from ._arrays import Rate, Rows
 from ._checks import entries, flag, integer, number, path, text, texts
 from ._connection import Connection
@@ -178,9 +179,9 @@ class Client:
 
     # ---- the job
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> JobStatus:
         """Nodes, pools, tables, redundancy and recoveries, as the scheduler knows them now."""
-        status: dict[str, Any] = self._connection.ask({"op": "status"})
+        status: JobStatus = self._connection.ask({"op": "status"})
         return status
 
     def events(self, since: int = 0, *, follow: bool = False) -> Iterator[dict[str, Any]]:

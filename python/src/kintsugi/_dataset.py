@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ._answers import DatasetStatus
 from ._arrays import Keys, Rate, keys_of, present, rates_of, rows_of
 from ._checks import entries, integer, listed, seconds, text
 from ._errors import Error, GatewayLost
@@ -230,7 +231,7 @@ class Dataset:
         durable: list[int] = self._ask({"op": "extendDataset", "sizes": given}).result()
         return durable
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> DatasetStatus:
         """State of the data set: ranges that are open, finished and set aside, and samples of each epoch.
 
         @raises Error.
@@ -238,5 +239,5 @@ class Dataset:
         status = self._tables.connection.ask({"op": "datasetStatus", "name": self.name})
         if status is None:
             raise Error("BAD_ARGUMENT", f"nobody has registered a data set {self.name!r}")
-        found: dict[str, Any] = status
+        found: DatasetStatus = status
         return found

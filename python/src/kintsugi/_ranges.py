@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._answers import RangeReport
 from ._checks import flag, integer, listed, path, shown, text
 from ._dataset import Lease
 from ._errors import Error
@@ -342,7 +343,7 @@ class RangeDataset:
         name = f"{self.dataset.name}-unstepped" + ("" if pool == "embedding" else f"-{pool}")
         return self.client.create_table(name, 1, optimizer=SGD(lr=0.0), initializer=Zeros(), pool=pool)
 
-    def report(self) -> dict[str, int]:
+    def report(self) -> RangeReport:
         """Counts of the training: samples of all files and epochs, and how many the job counted.
 
         With `audit` also how many were lost, and how many batches were applied twice or more.
@@ -354,7 +355,8 @@ class RangeDataset:
             for file in self._files
         ]
         samples = sum(lines) * self.epochs
-        found = {"samples": samples, "trained": sum(self.dataset.status()["samples"])}
+        trained = sum(self.dataset.status()["samples"])
+        found: RangeReport = {"samples": samples, "trained": trained}
         if self.audit is not None:
             applied = [rows for _, rows in self.audit.items()]
             counts = np.concatenate(applied) if applied else np.zeros((0, 2), np.float32)

@@ -36,7 +36,11 @@ class Table:
         self.job: str = spec["job"]
         """Id of the job that it is a table of."""
         self.trained = False
-        """Whether this process has pushed gradients to it, or has loaded values."""
+        """Whether this process has pushed gradients to it."""
+        self.loads: dict[bytes, tuple[bytes, int]] = {}
+        """Digest and count of what this process has set before that, by the digest of its keys."""
+        self.given_up: set[str] = set()
+        """Marks of values that this process has begun to set, and has failed."""
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.dim}, optimizer={self.optimizer})"

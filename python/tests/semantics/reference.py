@@ -124,3 +124,10 @@ class Net(nn.Module):
     def forward(self, keys: Tensor) -> Tensor:
         result: Tensor = self.top(self.rows(keys)).squeeze(-1)
         return result
+
+
+def start_again(table: kintsugi.Table) -> None:
+    """The table is that of a program that begins."""
+    table.trained = False
+    table.loads.clear()
+    table.given_up.clear()

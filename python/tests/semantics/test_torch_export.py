@@ -150,3 +150,14 @@ def test_onnx(client: kintsugi.Client, tmp_path: Path) -> None:
         for keys, wanted in ((GIVEN, expected), (GIVEN[1:], expected[1:])):
             (result,) = session.run(None, {given.name: keys.numpy()})
             np.testing.assert_allclose(result, wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.long
+def test_aotinductor(client: kintsugi.Client, tmp_path: Path) -> None:
+    layer = kt.KintsugiEmbeddingBag(client, name(), 3, mode="mean", initializer=kintsugi.Uniform(-1, 1))
+    plain = kt.to_embedding_bag(layer, keys=ROWS)
+    inductor: Any = torch._inductor
+    with torch.no_grad():
+        exported = torch.export.export(plain, (GIVEN,))
+        path = inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "plain.pt2"))
+        torch.testing.assert_close(inductor.aoti_load_package(path)(GIVEN), layer(GIVEN))

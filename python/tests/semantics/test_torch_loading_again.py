@@ -14,7 +14,7 @@ import kintsugi
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
-from reference import keys_of
+from reference import keys_of, start_again
 
 import kintsugi.torch as kt
 
@@ -59,16 +59,16 @@ def test_what_training_has_moved_stays_and_a_warning_says_so(
     restarted = second
     for strict in (True, False):
         table = layer_of(restarted, name)
-        table.table.trained = False
+        start_again(table.table)
         with pytest.warns(UserWarning, match=r"moved 2 of 5 rows since, and they stay.*overwrite"):
             table.load_state_dict(STATE, strict=strict)
         assert torch.equal(rows_of(layer), moved)
     # A program that asks for it sets them. Other content is set anyway.
-    layer_of(restarted, name).table.trained = False
+    start_again(layer_of(restarted, name).table)
     with kt.overwrite():
         layer_of(restarted, name).load_state_dict(STATE)
     assert torch.equal(rows_of(layer), STATE["weight"])
-    layer_of(restarted, name).table.trained = False
+    start_again(layer_of(restarted, name).table)
     layer_of(restarted, name).load_state_dict(OTHER)
     assert torch.equal(rows_of(layer), OTHER["weight"])
 
@@ -125,6 +125,47 @@ def test_one_that_ends_while_it_loads_is_not_waited_for(
     assert torch.equal(rows_of(layer), STATE["weight"])
     stepped(layer_of(second, name), 1)
     # A third one does not wait for the first, either.
-    layer.table.trained = False
+    start_again(layer.table)
     with pytest.warns(UserWarning, match="moved 1 of 5 rows"):
         layer.load_state_dict(STATE)
+
+
+def test_two_layers_on_one_table_load_as_one(client: kintsugi.Client, second: kintsugi.Client) -> None:
+    name = f"t-{uuid4()}"
+    state = {f"{i}.weight": STATE["weight"] for i in range(2)}
+    layer = layer_of(client, name)
+    torch.nn.ModuleList([layer, layer_of(client, name)]).load_state_dict(state)
+    stepped(layer, 1, 2)
+    moved = rows_of(layer)
+    with pytest.warns(UserWarning, match="moved 2 of 5 rows"):
+        torch.nn.ModuleList([layer_of(second, name), layer_of(second, name)]).load_state_dict(state)
+    assert torch.equal(rows_of(layer), moved)
+
+
+def test_a_program_that_loads_twice_at_its_start(client: kintsugi.Client, second: kintsugi.Client) -> None:
+    name = f"t-{uuid4()}"
+    layer = layer_of(client, name)
+    for state in (STATE, OTHER):
+        layer.load_state_dict(state)
+    stepped(layer, 1)
+    moved = rows_of(layer)
+    again = layer_of(second, name)
+    for state in (STATE, OTHER):
+        with pytest.warns(UserWarning, match="they stay"):
+            again.load_state_dict(state)
+    assert torch.equal(rows_of(layer), moved)
+
+
+def test_a_load_that_failed_does_not_wait_for_itself(
+    client: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = layer_of(client, f"t-{uuid4()}")
+    stalled: list[object] = []
+    monkeypatch.setattr("kintsugi.torch._once._is_finished", lambda *_: stalled.append(1))
+    with monkeypatch.context() as patch:
+        patch.setattr("kintsugi.torch._once._assign", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            layer.load_state_dict(STATE)
+    layer.load_state_dict(STATE)
+    assert not stalled
+    assert torch.equal(rows_of(layer), STATE["weight"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -14,7 +15,7 @@ import kintsugi
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
-from reference import KINDS
+from reference import KINDS, start_again
 from test_torch_shared import Two
 from torch import Tensor, nn
 
@@ -116,13 +117,13 @@ def test_a_trainer_that_starts_again_does_not_undo_training(
     other.load_state_dict(LOADED)
     stepped(model, opt, 1)
     other(1)
-    other_opt.table.trained = False
+    start_again(other_opt.table)
     again, again_opt = shared(second, name=name)
     with pytest.warns(UserWarning, match=r"moved \d+ of 4 rows since"):
         again.load_state_dict(LOADED)
     again_opt.refresh()
     same(again, model)
-    again_opt.table.trained = False
+    start_again(again_opt.table)
     with kt.overwrite():
         again.load_state_dict(LOADED)
     opt.refresh()
@@ -199,3 +200,79 @@ def test_a_compiled_model(client: kintsugi.Client) -> None:
             called(number).backward()
             optimizer.step()
         same(ours, theirs)
+
+
+@pytest.mark.parametrize("names", [["long", "short"], ["long"], ["short"]])
+@pytest.mark.parametrize("trained", [["long"], ["long", "short"]])
+def test_a_load_again_undoes_nothing_whatever_was_trained(
+    client: kintsugi.Client, second: kintsugi.Client, names: list[str], trained: list[str]
+) -> None:
+    name = f"t-{uuid4()}"
+    # The load gives one parameter the value that it has at first.
+    state = {**LOADED, "short": Two().short.detach()}
+    state = {each: state[each] for each in names}
+    model, opt = shared(client, name=name)
+    model.load_state_dict(state, strict=False)
+    opt.zero_grad()
+    model(1, both="short" in trained).backward()
+    opt.step()
+    again, again_opt = shared(second, name=name)
+    # The program has looked at the parameters of the job before.
+    again.state_dict()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        again.load_state_dict(state, strict=False)
+    opt.refresh()
+    again_opt.refresh()
+    same(model, again)
+    assert ("long" not in names) or not torch.equal(model.long, state["long"])
+    assert ("short" not in set(names) & set(trained)) or not torch.equal(model.short, state["short"])
+
+
+def test_an_init_again_undoes_nothing(client: kintsugi.Client, second: kintsugi.Client) -> None:
+    name = f"t-{uuid4()}"
+    first = Two().short.detach()
+    model, opt = shared(client, name=name)
+
+    def begun(model: Two) -> None:
+        init(model)
+        model.short.data.copy_(first)
+
+    begun(model)
+    stepped(model, opt, 1)
+    again, _ = shared(second, name=name)
+    again.state_dict()
+    begun(again)
+    with pytest.warns(UserWarning, match="they stay"):
+        again(1)
+    opt.refresh()
+    same(model, again)
+    assert not torch.equal(model.short, first)
+    assert not torch.equal(model.long, torch.full_like(model.long, 0.25))
+
+
+def test_a_change_that_could_not_be_set_is_set_later(
+    client: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, opt = shared(client)
+    copy_(model)
+    with monkeypatch.context() as patch:
+        patch.setattr("kintsugi.torch._once._assign", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model(1)
+    model(1)
+    opt.refresh()
+    assert torch.equal(model.short, LOADED["short"])
+
+
+def test_another_optimizer_takes_the_place_of_the_first(client: kintsugi.Client) -> None:
+    model, _ = shared(client)
+    model.short = nn.Parameter(torch.zeros(3))
+    opt = kt.SharedOptimizer(client, f"t-{uuid4()}", model, KINDS["sgd"].ours)
+    plain = Two()
+    plain.short = nn.Parameter(torch.zeros(3))
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for number in range(3):
+        stepped(model, opt, number)
+        stepped(plain, theirs, number)
+    same(model, plain)

@@ -106,6 +106,9 @@ class SharedOptimizer(torch.optim.Optimizer):
         """Whether a step was made since they were."""
         self._known = [each.detach().cpu().clone() for each in parameters]
         """Values that this object has seen or set; others are of the program."""
+        self._first = [_rows_of(each) for each in parameters]
+        self._loaded: list[int] = []
+        """Places of parameters that a load has written, until they are set."""
         self._kept = False
         """True while what is loaded is not to reach the job."""
         _Hooks(self).register(model)
@@ -165,10 +168,19 @@ class SharedOptimizer(torch.optim.Optimizer):
         if not self._current:
             self._pull()
 
-    def before_load(self) -> None:
-        """A load changes parameters as they are after the last step."""
+    def before_load(self, names: set[str]) -> None:
+        """A load of these parameters changes them as they are after the last step."""
+        if self._kept:
+            return
         if self._stepped:
             self._pull()
+        self._loaded = [at for at, name in enumerate(self._names) if name in names]
+
+    def is_replaced(self, model: nn.Module, by: SharedOptimizer) -> bool:
+        """Whether `by` trains one of these parameters, or the model has one of them no more."""
+        own = {id(each) for each in self._parameters}
+        there = {id(each) for each in model.parameters()}
+        return not own.isdisjoint(id(each) for each in by._parameters) or not own <= there
 
     def before_state(self) -> None:
         """A `state_dict` has what the job has."""
@@ -216,26 +228,41 @@ class SharedOptimizer(torch.optim.Optimizer):
                 raise Error("BAD_ARGUMENT", text)
             if not _same_bits(each.detach().cpu(), known):
                 changed.append(at)
-        if not changed:
+        loaded, self._loaded = self._loaded, []
+        if not changed and (not loaded or self.table.trained):
             return
-        for at in changed:
-            self._known[at] = self._parameters[at].detach().cpu().clone()
-        if self._stepped:
+        if self._stepped and changed:
+            for at in changed:
+                self._known[at] = self._parameters[at].detach().cpu().clone()
             text = (
                 f"parameter {self._names[changed[0]]!r} was changed after a step() in a batch, when it had "
             )
             text += "not the value after that step yet. The change is lost. Call refresh() first"
             raise Error("BAD_ARGUMENT", text)
         steps_of(self.client).settle()
-        rows = [_rows_of(each) for each in self._known]
+        # A load is one set of values, whatever it changes: that depends on what training has moved.
+        sets = [loaded] if loaded else []
+        sets += [[at] for at in changed if at not in loaded]
+        try:
+            for some in sets:
+                self._set(some)
+        except BaseException:
+            self._loaded = loaded
+            raise
+        self._current = False
+
+    def _set(self, some: list[int]) -> None:
+        """Sets parameters at the job, by their places."""
+        values = [self._parameters[at].detach().cpu().clone() for at in some]
         set_values(
             self.client,
             self.table,
-            np.concatenate([self._keys[at] for at in changed]),
-            np.concatenate([rows[at] for at in changed]),
-            of=np.concatenate(rows),
+            np.concatenate([self._keys[at] for at in some]),
+            np.concatenate([_rows_of(each) for each in values]),
+            first=np.concatenate([self._first[at] for at in some]),
         )
-        self._current = False
+        for at, value in zip(some, values, strict=True):
+            self._known[at] = value
 
     def _pull(self) -> None:
         steps = steps_of(self.client)
@@ -311,7 +338,11 @@ class _Hooks:
         return _Hooks()
 
     def register(self, model: nn.Module) -> None:
-        """Has the model call this."""
+        """Has the model call this, and no optimizer whose place it takes."""
+        for each in _hooks_of(model):
+            old, new = each.optimizer, self.optimizer
+            if old is not None and new is not None and old.is_replaced(model, new):
+                each.optimizer = None
         model.register_forward_pre_hook(self.before_forward)
         model._register_load_state_dict_pre_hook(self.before_load)
         model.register_load_state_dict_post_hook(self.after_load)
@@ -325,10 +356,11 @@ class _Hooks:
             self.optimizer.check_model(module)
             self.optimizer.before_forward()
 
-    def before_load(self, *_: Any) -> None:
+    def before_load(self, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
         """A `load_state_dict` begins."""
         if self.optimizer is not None:
-            self.optimizer.before_load()
+            names = {each[len(prefix) :] for each in state_dict if each.startswith(prefix)}
+            self.optimizer.before_load(names)
 
     def after_load(self, module: nn.Module, *_: Any) -> None:
         """A `load_state_dict` has ended."""
@@ -345,12 +377,7 @@ class _Hooks:
 @contextmanager
 def shared_kept(model: nn.Module) -> Iterator[None]:
     """A load within this changes no parameters that a SharedOptimizer has: the job has them."""
-    found = {
-        id(hook.__self__.optimizer): hook.__self__.optimizer
-        for module in model.modules()
-        for hook in module._forward_pre_hooks.values()
-        if isinstance(getattr(hook, "__self__", None), _Hooks) and hook.__self__.optimizer is not None
-    }
+    found = {id(each.optimizer): each.optimizer for each in _hooks_of(model) if each.optimizer is not None}
     for each in found.values():
         each.keep(True)
     try:
@@ -358,6 +385,15 @@ def shared_kept(model: nn.Module) -> Iterator[None]:
     finally:
         for each in found.values():
             each.keep(False)
+
+
+def _hooks_of(model: nn.Module) -> list[_Hooks]:
+    found = [
+        getattr(hook, "__self__", None)
+        for module in model.modules()
+        for hook in module._forward_pre_hooks.values()
+    ]
+    return [each for each in found if isinstance(each, _Hooks)]
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:

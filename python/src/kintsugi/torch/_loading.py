@@ -53,9 +53,11 @@ def load_rows(
         missing.extend(absent)
     steps_of(client).settle()
     client.flush()
-    for table, keys, rows in found:
-        set_values(client, table, keys, rows)
-    rows_changed(client, [table.name for table, _, _ in found])
+    try:
+        for table, keys, rows in found:
+            set_values(client, table, keys, rows)
+    finally:
+        rows_changed(client, [table.name for table, _, _ in found])
 
 
 def _taken(table: Table, beginning: str, state_dict: dict[str, Any]) -> tuple[Keys, Rows]:
