@@ -129,7 +129,7 @@ def test_a_batch_names_its_keys_whether_they_have_a_step_or_not(
         dense = kt.SharedOptimizer(client, f"t-{uuid4()}", model, kintsugi.SGD(lr=0.1))
         named.clear()
         for keys, _ in opened(client, file):
-            dense._before_forward()
+            dense.before_forward()
             rows.zero_grad()
             dense.zero_grad()
             model[1](pair.layer(keys)).sum().backward()
