@@ -89,6 +89,13 @@ export { type RestartedNode, type RestartOptions, restart } from './library/tool
 export { type SaveOptions, type SaveProgress, type SaveResult, save } from './library/tools/save.js';
 export { type ChangeOptions, drain, plannedMoves, rebalance, scale } from './library/tools/scaling.js';
 export { type ScrubOptions, type ScrubReport, scrub } from './library/tools/scrub.js';
+export {
+  type ListTablesOptions,
+  listTables,
+  showTable,
+  type TableInfo,
+  type TablePage,
+} from './library/tools/tables.js';
 export type { LogFields, Logger } from './net/log.js';
 export type { ClientTls, RoleTls, ServerTls } from './net/transport/index.js';
 export type { SavedTable } from './protocol/checkpoints.js';

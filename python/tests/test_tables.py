@@ -257,3 +257,26 @@ def test_a_table_that_another_client_has_just_created_is_attached_without_a_spec
             assert repr(found) == repr(made)
     with pytest.raises(Error, match="no table"):
         client.table("nobody has made it")
+
+
+def test_tables_are_listed_with_their_sizes(client: kintsugi.Client) -> None:
+    prefix = f"listed-{uuid4()}"
+    for n in range(3):
+        client.create_table(f"{prefix}-{n}", 4, optimizer=ONES)
+    client.table(f"{prefix}-1").push([1, 2], np.ones((2, 4), np.float32)).result()
+    page = client.list_tables(2, prefix)
+    assert [table["name"] for table in page["tables"]] == [f"{prefix}-0", f"{prefix}-1"]
+    assert page["next"] == f"{prefix}-1"
+    assert page["total"] >= 3
+    assert page["missing"] == []
+    table = page["tables"][1]
+    assert (table["rows"], table["bytes"], table["dim"]) == (2, 32, 4)
+    assert table["optimizer"]["lr"] == -1.0
+    assert table["shards"] > 0
+    assert client.list_tables(after=f"{prefix}-1")["tables"][0]["name"] == f"{prefix}-2"
+    with pytest.raises(Error, match=f'near it: .*"{prefix}-1"') as error:
+        client.table(f"{prefix}_1")
+    assert code_of(error) == "UNKNOWN_TABLE"
+    with pytest.raises(Error) as error:
+        client.list_tables(0)
+    assert code_of(error) == "BAD_ARGUMENT"

@@ -24,6 +24,8 @@ export const EXAMPLES: Readonly<Record<string, string>> = {
   plan: 'kintsugi plan --rows 1e9 --dim 64 --optimizer adagrad --code 8+2 --workers 50',
   autoscale: `kintsugi autoscale ${AT} --bounds ps=4..8 --dry-run`,
   operator: 'kintsugi operator --namespace training',
+  'table list': `kintsugi table list --limit 1000 ${AT}`,
+  'table show': `kintsugi table show items ${AT}`,
   'checkpoint now': `kintsugi checkpoint now ${AT}`,
   'checkpoint set': `kintsugi checkpoint set s3://bucket/job --every 10m ${AT}`,
   'checkpoint list': 'kintsugi checkpoint list s3://bucket/job',

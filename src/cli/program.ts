@@ -28,6 +28,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Register>>> = {
   plan: async () => (await import('./plan.js')).registerPlan,
   autoscale: async () => (await import('./autoscale.js')).registerAutoscale,
   operator: async () => (await import('./operator.js')).registerOperator,
+  table: async () => (await import('./table.js')).registerTable,
   checkpoint: async () => (await import('./checkpoint.js')).registerCheckpoint,
   restore: async () => (await import('./restore.js')).registerRestore,
   export: async () => (await import('./export.js')).registerExport,

@@ -52,7 +52,7 @@ export function systemLimit(error: unknown): string | undefined {
   return undefined;
 }
 
-/** Advice on what to raise or to mend, for an error as the system gave it; undefined: there is none. */
+/** Advice for an error as the system gave it, what to raise or to mend; undefined: there is none. */
 export function systemAdvice(error: unknown): string | undefined {
   const limit = systemLimit(error);
   if (limit !== undefined) return limit;

@@ -40,6 +40,6 @@ test.skipIf(!existsSync('/dev/full'))('what cannot be written is an error', asyn
   const [code] = await once(child, 'close');
   expect([code, said]).toEqual([
     1,
-    expect.stringMatching(/^kintsugi: BAD_ARGUMENT: standard output cannot be written: ENOSPC.*\n$/),
+    expect.stringMatching(/^kintsugi: SYSTEM_LIMIT: standard output cannot be written: ENOSPC.*\n$/),
   ]);
 });

@@ -102,6 +102,21 @@ class Client:
         """The tables of the job."""
         return self._tables.every()
 
+    def list_tables(self, limit: int = 100, after: str | None = None) -> dict[str, Any]:
+        """A page of the tables by their names, with their sizes now.
+
+        `tables`: dicts of name, pool, dim, optimizer, initializer, seed, shards, rows, and `bytes` of these
+        rows with their optimizer state. `total`: tables of the job. `next`: the `after` of the next page, if
+        there is one. `missing`: names of PS that did not answer, whose rows are not counted.
+
+        @raises Error BAD_ARGUMENT, UNREACHABLE.
+        """
+        message: dict[str, Any] = {"op": "listTables", "limit": integer(limit, "limit", 1)}
+        if after is not None:
+            message["after"] = text(after, "after")
+        page: dict[str, Any] = self._connection.ask(message)
+        return page
+
     # ---- rows
 
     def pull(

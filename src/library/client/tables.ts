@@ -1,10 +1,12 @@
 /** Tables as callers hold them, and how a client knows that one is of its job. */
 import { isDeepStrictEqual } from 'node:util';
 import { KintsugiError } from '../../common/errors.js';
+import { nearText } from '../../common/near-names.js';
 import { checkOptions } from '../../common/options.js';
 import { optimizerProblem } from '../../engine/optimizers.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
 import { MAX_DIM } from '../../protocol/table-rules.js';
+import { isAuditTable } from './audit.js';
 import {
   PUSH_OPTIONS,
   type PullOptions,
@@ -85,8 +87,13 @@ export class KnownTables {
 
   private named(name: string): TableSpec {
     const spec = tableByName(this.map(), name);
-    if (!spec) throw new KintsugiError('UNKNOWN_TABLE', `no table "${name}" exists in this job`);
-    return spec;
+    if (spec) return spec;
+    const names = this.map().tables.map((table) => table.name);
+    const near = nearText(
+      name,
+      names.filter((each) => !isAuditTable(each)),
+    );
+    throw new KintsugiError('UNKNOWN_TABLE', `no table "${name}" exists in this job${near}`);
   }
 
   /**

@@ -4,6 +4,7 @@
  */
 
 import { describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
+import { nearText } from '../../common/near-names.js';
 import {
   checkArray,
   checkFunction,
@@ -118,7 +119,11 @@ export class Export {
   pull(table: string, keys: BigUint64Array, into?: Float32Array): Float32Array {
     this.#refuseClosed();
     const served = this.#served.get(table);
-    if (!served) throw new KintsugiError('UNKNOWN_TABLE', `no table "${table}" is served`);
+    if (!served)
+      throw new KintsugiError(
+        'UNKNOWN_TABLE',
+        `no table "${table}" is served${nearText(table, this.#served.keys())}`,
+      );
     if (!(keys instanceof BigUint64Array))
       throw new KintsugiError('KEY_TYPE', 'keys must be a BigUint64Array');
     const length = keys.length * served.spec.dim;

@@ -7,6 +7,7 @@ import { KintsugiError } from '../../common/errors.js';
 import type { Client, PushRequest, ScanBatch, TableOptions } from '../../library/client/client.js';
 import { internalsOf } from '../../library/client/connected.js';
 import { rowCounts } from '../../library/client/scan.js';
+import { listTables } from '../../library/tools/tables.js';
 import { limitText } from '../../protocol/limits.js';
 import { type TableSpec, tableByName } from '../../protocol/map.js';
 import { FLOAT_BYTES } from '../../protocol/section-header.js';
@@ -164,6 +165,11 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
 
   async tables({ client }) {
     return { value: client.tables().map((spec) => described(client, spec)) };
+  },
+
+  async listTables({ client, message }) {
+    const { after, limit } = message as { after?: string; limit?: number };
+    return { value: await listTables(client, { after, limit }) };
   },
 
   async status({ client }) {

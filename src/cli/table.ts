@@ -1,0 +1,96 @@
+/** `kintsugi table`: the tables of a running job, with their specifications and sizes. */
+import { type Command, Option } from 'commander';
+import { bytesText, countText, harmless, table } from '../fleet/local/text.js';
+import { listTables, showTable, type TableInfo } from '../library/tools/tables.js';
+import { type ConnectFlags, withClient } from './connected.js';
+import { integer, withScheduler } from './flags.js';
+import { hint } from './hints.js';
+
+const LIMIT = 100;
+
+interface ShowFlags extends ConnectFlags {
+  json: boolean;
+}
+interface ListFlags extends ShowFlags {
+  limit: number;
+  after?: string;
+}
+
+/** `adagrad lr=0.05 eps=1e-8`: a kind and its parameters, also those of a schedule. */
+function kindText({ kind, ...parameters }: { kind: string }): string {
+  const texts = Object.entries(parameters)
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => {
+      const isKind = typeof value === 'object' && value !== null;
+      return `${name}=${isKind ? `(${kindText(value as { kind: string })})` : String(value)}`;
+    });
+  return [kind, ...texts].join(' ');
+}
+
+const unheard = (missing: readonly string[]): string[] =>
+  missing.length > 0 ? [`without the rows of ${missing.join(', ')}: no answer`] : [];
+
+function print(json: boolean, value: unknown, lines: () => string[]): void {
+  process.stdout.write(json ? `${JSON.stringify(value)}\n` : harmless(`${lines().join('\n')}\n`));
+}
+
+function listRow({ name, pool, dim, optimizer, initializer, shards, rows, bytes }: TableInfo): string[] {
+  const kinds = [kindText(optimizer), kindText(initializer)];
+  return [name, pool, ...kinds, `${dim}`, `${shards}`, countText(rows), bytesText(bytes)];
+}
+
+async function runList(flags: ListFlags): Promise<void> {
+  const { limit, after } = flags;
+  const page = await withClient(flags, (client) => listTables(client, { limit, after }));
+  const { tables, total, next, missing } = page;
+  print(flags.json, page, () => {
+    if (total === 0) return ['the job has no tables'];
+    if (tables.length === 0) return [`no name of its ${countText(total)} tables is above "${after}"`];
+    const heads = ['table', 'pool', 'optimizer', 'initializer', 'dim', 'shards', 'rows', 'memory'];
+    const lines = [...table(heads, tables.map(listRow), 4), ...unheard(missing)];
+    if (next === undefined) return lines;
+    const more = limit === LIMIT ? [] : ['--limit', `${limit}`];
+    const command = hint(['table', 'list', '--after', next, ...more], flags);
+    return [...lines, `${tables.length} of ${countText(total)} tables; the next ones: ${command}`];
+  });
+}
+
+async function runShow(name: string, flags: ShowFlags): Promise<void> {
+  const { table: info, missing } = await withClient(flags, (client) => showTable(client, name));
+  const { pool, dim, optimizer, initializer, seed, shards, rows, bytes } = info;
+  print(flags.json, { ...info, missing }, () => {
+    const pairs = [
+      ['table', info.name],
+      ['pool', pool],
+      ['dim', `${dim}`],
+      ['optimizer', kindText(optimizer)],
+      ['initializer', kindText(initializer)],
+      ['seed', `${seed}`],
+      ['shards', `${shards}`],
+      ['rows', countText(rows)],
+      ['memory', bytesText(bytes)],
+    ] as const;
+    return [...pairs.map(([head, value]) => `${head.padEnd(12)} ${value}`), ...unheard(missing)];
+  });
+}
+
+export function registerTable(program: Command): void {
+  const command = program.command('table').description('The tables of a running job.');
+  withScheduler(
+    command.command('list').description('List tables by their names, with their parameters and sizes.'),
+  )
+    .addOption(
+      new Option('--limit <n>', 'tables that are listed').argParser(integer('--limit', 1)).default(LIMIT),
+    )
+    .option('--after <name>', 'begin above this name: the last one of the page before')
+    .option('--json', 'print JSON: tables, total, next and missing', false)
+    .action(runList);
+  withScheduler(
+    command
+      .command('show')
+      .description('Show one table: its parameters, and how large it is.')
+      .argument('<name>', 'name of the table'),
+  )
+    .option('--json', 'print JSON', false)
+    .action(runShow);
+}
