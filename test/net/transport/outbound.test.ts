@@ -1,4 +1,4 @@
-/** Frames that wait for credit keep their bytes, also where the socket builds the next frame in their memory. */
+/** Frames that wait for credit keep their bytes, also where the next frame is built in their memory. */
 import { expect, it } from 'vitest';
 import { Outbound } from '../../../src/net/transport/outbound.js';
 
