@@ -49,6 +49,13 @@ class Arguments {
   Napi::Uint32Array indices() {
     return typed<Napi::Uint32Array>(napi_uint32_array, "indices must be a Uint32Array");
   }
+  /** What an External holds; nullptr if it is none. */
+  template <class T>
+  T* external(const char* message) {
+    const Napi::Value value = next();
+    if (ok_ && !value.IsExternal()) refuse(message);
+    return ok_ ? value.As<Napi::External<T>>().Data() : nullptr;
+  }
   Napi::Value next();
   /** There is a further argument. */
   bool more() const { return at_ < info_.Length() && !info_[at_].IsUndefined(); }

@@ -200,18 +200,14 @@ bool readLists(Napi::Value value, const LinePlan& plan, std::size_t capacity, co
 /** (parser, bytes, from, until, state, targets, dense, weights, times, lists, table, places, numbers) */
 Napi::Value parseLines(const Napi::CallbackInfo& info) {
   Arguments arguments(info);
-  const Napi::Value external = arguments.next();
-  if (!external.IsExternal()) {
-    arguments.refuse("expected a parser");
-    return info.Env().Undefined();
-  }
-  LineParser& parser = *external.As<Napi::External<LineParser>>().Data();
+  LineParser* const parser = arguments.external<LineParser>("expected a parser");
+  if (parser == nullptr) return info.Env().Undefined();
   Text text;
   RowsArgument argument;
-  if (!readText(arguments, text) || !readRows(arguments, parser.plan(), argument))
+  if (!readText(arguments, text) || !readRows(arguments, parser->plan(), argument))
     return info.Env().Undefined();
   const Stopped stopped =
-      parser.parse(text.bytes, text.from, text.until, argument.rows, argument.logarithms, vector());
+      parser->parse(text.bytes, text.from, text.until, argument.rows, argument.logarithms, vector());
   writeRows(stopped, argument);
   return info.Env().Undefined();
 }

@@ -299,16 +299,14 @@ Napi::Value openDuckdb(const Napi::CallbackInfo& info) {
 Napi::Value openColumns(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   Arguments arguments(info);
-  const Napi::Value external = arguments.next();
+  const auto* const database = arguments.external<std::shared_ptr<Database>>("expected a database");
   LinePlan plan;
-  if (arguments.ok() && !external.IsExternal()) arguments.refuse("expected a database");
   if (arguments.ok() && !readPlan(arguments.next(), plan))
     arguments.refuse("a column of the plan has a wrong field");
   const Napi::Value sql = arguments.next();
   if (arguments.ok() && !sql.IsString()) arguments.refuse("expected a query");
   if (!arguments.ok()) return env.Undefined();
-  auto columns = std::make_unique<Columns>(*external.As<Napi::External<std::shared_ptr<Database>>>().Data(),
-                                           std::move(plan));
+  auto columns = std::make_unique<Columns>(*database, std::move(plan));
   if (!columns->begin(sql.As<Napi::String>().Utf8Value()))
     return fail(env, "BAD_DATA", columns->error().c_str());
   return Napi::External<Columns>::New(env, columns.release(), [](Napi::Env, Columns* gone) { delete gone; });
@@ -318,14 +316,11 @@ Napi::Value openColumns(const Napi::CallbackInfo& info) {
 Napi::Value takeColumns(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   Arguments arguments(info);
-  const Napi::Value external = arguments.next();
-  if (arguments.ok() && !external.IsExternal()) arguments.refuse("expected columns");
-  if (!arguments.ok()) return env.Undefined();
-  Columns& columns = *external.As<Napi::External<Columns>>().Data();
+  Columns* const columns = arguments.external<Columns>("expected columns");
   const std::uint32_t most = arguments.u32();
   RowsArgument argument;
-  if (!readRows(arguments, columns.plan(), argument)) return env.Undefined();
-  const Stopped stopped = columns.next(most, argument.rows, argument.logarithms);
+  if (columns == nullptr || !readRows(arguments, columns->plan(), argument)) return env.Undefined();
+  const Stopped stopped = columns->next(most, argument.rows, argument.logarithms);
   writeRows(stopped, argument);
   return env.Undefined();
 }
@@ -333,19 +328,17 @@ Napi::Value takeColumns(const Napi::CallbackInfo& info) {
 /** (columns, rows): whether there are so many */
 Napi::Value skipColumns(const Napi::CallbackInfo& info) {
   Arguments arguments(info);
-  const Napi::Value external = arguments.next();
-  if (arguments.ok() && !external.IsExternal()) arguments.refuse("expected columns");
+  Columns* const columns = arguments.external<Columns>("expected columns");
   const std::uint32_t rows = arguments.u32();
   if (!arguments.ok()) return info.Env().Undefined();
-  return Napi::Boolean::New(info.Env(), external.As<Napi::External<Columns>>().Data()->skip(rows));
+  return Napi::Boolean::New(info.Env(), columns->skip(rows));
 }
 
 /** (columns): ends the query, and frees what it holds. */
 Napi::Value closeColumns(const Napi::CallbackInfo& info) {
   Arguments arguments(info);
-  const Napi::Value external = arguments.next();
-  if (arguments.ok() && !external.IsExternal()) arguments.refuse("expected columns");
-  if (arguments.ok()) external.As<Napi::External<Columns>>().Data()->end();
+  Columns* const columns = arguments.external<Columns>("expected columns");
+  if (columns != nullptr) columns->end();
   return info.Env().Undefined();
 }
 

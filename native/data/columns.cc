@@ -179,12 +179,7 @@ void hashKeys(std::uint64_t* keys, std::size_t count, std::uint32_t seed) {
   constexpr std::size_t kBlock = 64;
   std::uint32_t words[2][kBlock], first[kBlock], second[kBlock];
   const auto absorb = [&](const auto& word) {
-    for (std::size_t i = 0; i < kBlock; i++) {
-      const std::uint32_t mixed = (first[i] ^ word(i)) * 0x9E3779B1u;
-      first[i] = std::rotl(mixed, 13) + second[i];
-      const std::uint32_t other = (second[i] ^ first[i]) * 0x85EBCA6Bu;
-      second[i] = std::rotl(other, 17);
-    }
+    for (std::size_t i = 0; i < kBlock; i++) KeyHash::absorb(first[i], second[i], word(i));
   };
   for (std::size_t at = 0; at < count; at += kBlock) {
     const std::size_t n = std::min(kBlock, count - at);
@@ -193,13 +188,12 @@ void hashKeys(std::uint64_t* keys, std::size_t count, std::uint32_t seed) {
       words[1][i] = static_cast<std::uint32_t>(keys[at + i] >> 32);
     }
     std::fill(first, first + kBlock, seed);
-    std::fill(second, second + kBlock, 0x5BD1E995u);
+    std::fill(second, second + kBlock, KeyHash::kBegin);
     absorb([&](std::size_t i) { return words[0][i]; });
     absorb([&](std::size_t i) { return words[1][i]; });
-    for (std::uint32_t round = 0; round < 4; round++)
-      absorb([&](std::size_t) { return 0x2545F491u + round; });
-    for (std::size_t i = 0; i < n; i++)
-      keys[at + i] = (std::uint64_t{second[i]} << 32 | first[i]) & ~kMissingBit;
+    for (std::uint32_t end = 0; end < KeyHash::kEndWords; end++)
+      absorb([&](std::size_t) { return KeyHash::kEnd + end; });
+    for (std::size_t i = 0; i < n; i++) keys[at + i] = KeyHash::key(first[i], second[i]);
   }
 }
 

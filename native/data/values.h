@@ -50,21 +50,10 @@ class Values {
   bool over_ = true;
 };
 
-/** A number that is its own key in a shared table. False: no value has it. */
-inline bool numberKey(const SparseColumn& column, std::uint64_t& key) {
-  if (column.key == KeyKind::Hash) key &= ~kMissingBit;
-  return column.key != KeyKind::Hash64 || !isReserved(key);
-}
-
-/** The number that a text says. */
-inline bool readNumber(const SparseColumn& column, const Cell& cell, std::uint64_t& out) {
-  if (column.key == KeyKind::Integer ? !readInteger(cell, out) : !readHash(cell, out)) return false;
-  return numberKey(column, out);
-}
-
 /** The key of a number. False: no value has it. */
 inline bool finishKey(const SparseColumn& column, std::uint64_t& key) {
-  if (!numberKey(column, key)) return false;
+  if (column.key == KeyKind::Hash) key &= ~kMissingBit;
+  if (column.key == KeyKind::Hash64 && isReserved(key)) return false;
   if (column.shared) return true;
   KeyHash hash(column.seed);
   hash.absorb(static_cast<std::uint32_t>(key));
