@@ -49,7 +49,7 @@ class Arguments {
   Napi::Uint32Array indices() {
     return typed<Napi::Uint32Array>(napi_uint32_array, "indices must be a Uint32Array");
   }
-  /** What an External holds; nullptr if it is none. */
+  /** The object that an External holds; nullptr if it is none. */
   template <class T>
   T* external(const char* message) {
     const Napi::Value value = next();
