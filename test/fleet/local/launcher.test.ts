@@ -143,11 +143,12 @@ test('tables that cannot be saved at the end do not cost the report', async () =
 // ---- how it ends
 
 interface Started extends Running {
+  log: string;
   /** Ids of the processes that the launcher has started, by name. */
   pids(): Map<string, number>;
 }
 
-/** A run that would take for ever, once its workers train. */
+/** A run that would take for ever, once a worker trains. */
 async function endless(name: string): Promise<Started> {
   const log = join(directory, `${name}.log`);
   // A launcher that is killed cannot clean up: what it leaves goes with the test's own directory.
@@ -155,19 +156,26 @@ async function endless(name: string): Promise<Started> {
     TMPDIR: directory,
   });
   await running.line((line) => / of [\d,]+ samples/.test(line));
-  return { ...running, pids: () => pidsIn(log) };
+  return { ...running, log, pids: () => pidsIn(log) };
+}
+
+/** Records of one kind in the log of a launcher. */
+function recordsIn(log: string, event: string): { name: string; pid: number }[] {
+  return (existsSync(log) ? readFileSync(log, 'utf8') : '')
+    .split('\n')
+    .filter((line) => line.includes(`"event":"${event}"`))
+    .map((line) => JSON.parse(line) as { name: string; pid: number });
 }
 
 /** Ids of the newest processes in the log of a launcher, by name. */
 function pidsIn(log: string): Map<string, number> {
-  const records = (existsSync(log) ? readFileSync(log, 'utf8') : '')
-    .split('\n')
-    .filter((line) => line.includes('process.started'));
-  return new Map(
-    records
-      .map((line) => JSON.parse(line) as { name: string; pid: number })
-      .map(({ name: who, pid }) => [who, pid]),
-  );
+  return new Map(recordsIn(log, 'process.started').map(({ name: who, pid }) => [who, pid]));
+}
+
+/** Waits until a worker trains. One that ends before is not started again: its run fails. */
+async function untilTraining(log: string, worker: string): Promise<void> {
+  const names = () => recordsIn(log, 'worker.training').map(({ name }) => name);
+  await expect.poll(names, { timeout: 30_000 }).toContain(worker);
 }
 
 function isAlive(pid: number): boolean {
@@ -206,6 +214,7 @@ test('the processes of a launcher that was killed leave by themselves', async ()
 
 test('a process that dies unasked is started again, up to a limit that names it', async () => {
   const running = await endless('broken');
+  await untilTraining(running.log, 'worker-1');
   for (let crash = 1; crash <= 5; crash++) {
     const last = running.pids().get('worker-1')!;
     process.kill(last, 'SIGKILL');
@@ -230,6 +239,7 @@ test('a scheduler, a PS and a worker that crash cost no sample', async () => {
   const running = start(['local', ...data, ...CLUSTER, '--epochs', '20', '--log', log, '--json', json]);
   onTestFinished(() => void running.process.kill('SIGINT'));
   await running.line((line) => / of [\d,]+ samples/.test(line));
+  await untilTraining(log, 'worker-0');
   for (const name of ['scheduler', 'ps-1', 'worker-0']) {
     process.kill(pidsIn(log).get(name)!, 'SIGKILL');
     await running.line((line) => line.startsWith(`${name} was started again`));
