@@ -1,5 +1,5 @@
-// `npm run fuzz -- --seconds 60 [--target NAME] [--runs N]`: builds the fuzz targets with clang and runs them,
-// two at once. The seconds are divided evenly, and are those of one core. Starts from the corpus in this
+// `npm run fuzz -- --seconds 60 [--target NAME] [--runs N]`: builds the fuzz targets with clang and runs them
+// two at a time. The seconds are divided evenly, and are those of one core. Starts from the corpus in this
 // directory; what is found on the way is kept in build/fuzz, so that a longer run goes on where the last one
 // stopped. `--minimize` writes the smallest set of inputs with the same coverage back to this directory. A
 // finding is saved, shown, and makes the run fail.
