@@ -1,8 +1,8 @@
 // `npm run fuzz -- --seconds 60 [--target NAME] [--runs N]`: builds the fuzz targets with clang and runs them
-// one after the other, the seconds divided evenly. Starts from the corpus in this directory; what is found on
-// the way is kept in build/fuzz, so that a longer run goes on where the last one stopped. `--minimize` writes
-// the smallest set of inputs with the same coverage back to this directory. A finding is saved, shown, and
-// makes the run fail.
+// two at a time. The seconds are divided evenly, and are those of one core. Starts from the corpus in this
+// directory; what is found on the way is kept in build/fuzz, so that a longer run goes on where the last one
+// stopped. `--minimize` writes the smallest set of inputs with the same coverage back to this directory. A
+// finding is saved, shown, and makes the run fail.
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
@@ -19,6 +19,7 @@ const targets = readdirSync(here)
 // Stories are only interesting when they are long, so libFuzzer may not begin with short ones there.
 const STORIES = new Set(['group', 'recovery', 'snapshot', 'stream']);
 const RSS_LIMIT_MB = 3000;
+const AT_ONCE = 2;
 
 function usage(message) {
   console.error(`fuzz: ${message}`);
@@ -166,9 +167,13 @@ const compiler = process.env.CXX ?? 'clang++';
 requireTools(compiler);
 compile(compiler);
 let clean = true;
-for (const target of chosen) {
-  mkdirSync(join(here, 'corpus', target), { recursive: true });
-  clean = report(await fuzz(target, seconds / chosen.length, runs)) && clean;
-  if (minimizing && clean) minimize(target);
+const queue = [...chosen];
+async function runTargets() {
+  for (let target = queue.shift(); target; target = queue.shift()) {
+    mkdirSync(join(here, 'corpus', target), { recursive: true });
+    clean = report(await fuzz(target, seconds / chosen.length, runs)) && clean;
+    if (minimizing && clean) minimize(target);
+  }
 }
+await Promise.all(Array.from({ length: AT_ONCE }, runTargets));
 process.exit(clean ? 0 : 1);

@@ -7,7 +7,7 @@
  */
 import { spawn } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { KintsugiError } from '../../common/errors.js';
 import { PACKAGE_ROOT } from '../../common/package-root.js';
@@ -102,24 +102,26 @@ async function bySchedules(
 }
 
 /**
- * Runs a test file against a compiled copy (vitest.config.ts). The name of the first test that fails, or
+ * Runs test files against a compiled copy (vitest.config.ts). The name of the first test that fails, or
  * undefined.
  */
-async function byScenario(folder: string, test: string): Promise<string | undefined> {
+async function byScenario(folder: string, tests: readonly string[]): Promise<string | undefined> {
   const vitest = join(root, 'node_modules/vitest/vitest.mjs');
   const { code, output } = await run(
-    [vitest, 'run', test, '--reporter=json'],
+    [vitest, 'run', ...tests, '--reporter=json'],
     { KINTSUGI_COMPILED: folder },
     300,
   );
   if (code === 0) return undefined;
   const { testResults } = JSON.parse(output) as {
-    testResults: { assertionResults: { status: string; fullName: string }[] }[];
+    testResults: { name: string; assertionResults: { status: string; fullName: string }[] }[];
   };
-  const results = testResults.flatMap(({ assertionResults }) => assertionResults);
+  const results = testResults.flatMap(({ name, assertionResults }) =>
+    assertionResults.map((each) => ({ ...each, test: relative(root, name) })),
+  );
   const failed = results.find(({ status }) => status === 'failed');
-  if (!failed) throw new Error(`${test} did not run: ${output.slice(0, 500)}`);
-  return `${test}: ${failed.fullName.trim()}`;
+  if (!failed) throw new Error(`${tests.join(' ')} did not run: ${output.slice(0, 500)}`);
+  return `${failed.test}: ${failed.fullName.trim()}`;
 }
 
 async function hunt(mutant: Mutant, seconds: number, seed: number): Promise<MutantVerdict> {
@@ -128,7 +130,7 @@ async function hunt(mutant: Mutant, seconds: number, seed: number): Promise<Muta
   try {
     writeFileSync(join(folder, compiledPath(mutant)), edited(mutant));
     const verdict = mutant.scenario
-      ? { by: await byScenario(folder, mutant.scenario.test), cpuSeconds: undefined }
+      ? { by: await byScenario(folder, [mutant.scenario.test]), cpuSeconds: undefined }
       : await bySchedules(folder, seconds, seed);
     return { ...verdict, wallSeconds: Number(process.hrtime.bigint() - started) / 1e9 };
   } finally {
@@ -140,11 +142,8 @@ async function hunt(mutant: Mutant, seconds: number, seed: number): Promise<Muta
 async function checkScenarios(mutants: readonly Mutant[]): Promise<void> {
   const tests = new Set(mutants.flatMap(({ scenario }) => scenario?.test ?? []));
   if (tests.size === 0) return;
-  const folder = copied('no bug');
-  for (const test of tests) {
-    const failed = await byScenario(folder, test);
-    if (failed) throw new Error(`fails without a planted bug: ${failed}`);
-  }
+  const failed = await byScenario(copied('no bug'), [...tests]);
+  if (failed) throw new Error(`fails without a planted bug: ${failed}`);
 }
 
 /** Part `part` of `parts`, from 1. Every mutant is in exactly one part. */

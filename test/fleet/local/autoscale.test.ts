@@ -1,6 +1,6 @@
 /**
  * `kintsugi local --autoscale`, as real processes. What is tested is what the job is in the end, and what was
- * decided on the way; how soon is for benchmarks.
+ * decided on the way; how soon is for benchmarks. The jobs run at once: their workers wait, most of the time.
  */
 
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -41,7 +41,7 @@ function expectExact({ samples, pushes, parity, redundancy }: RunReport, rows: n
   expect(redundancy).toBe('full');
 }
 
-test('a table that outgrows 4 PS of 64 MiB gets more PS before their memory ends', async () => {
+test.concurrent('a table that outgrows 4 PS of 64 MiB gets more PS before their memory ends', async () => {
   const rows = 34_000;
   const json = join(directory, 'grows.json');
   const data = await dataOf('grows', rows, 3e6);
@@ -61,7 +61,7 @@ test('a table that outgrows 4 PS of 64 MiB gets more PS before their memory ends
   expect(run.stdout).toMatch(/\n *\d+\.\d s +\d+\.\d\d s +4 to \d PS: the /);
 });
 
-test('a job with too few workers gets another one, which trains', async () => {
+test.concurrent('a job with too few workers gets another one, which trains', async () => {
   const rows = 40_000;
   const json = join(directory, 'workers.json');
   const data = await dataOf('workers', rows, 5000);
@@ -77,7 +77,7 @@ test('a job with too few workers gets another one, which trains', async () => {
   expect(finished.length).toBeGreaterThan(0);
 });
 
-test('a worker that is stopped now and then is replaced', async () => {
+test.concurrent('a worker that is stopped now and then is replaced', async () => {
   const rows = 60_000;
   const json = join(directory, 'slow.json');
   const log = join(directory, 'slow.log');
