@@ -1,9 +1,10 @@
 /** A place of checkpoints that does not exist or cannot be written is said at the start, by every command. */
-import { existsSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, rmSync, watch, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it, vi } from 'vitest';
 import { openDirectoryStore } from '../../src/stores/decisions/directory.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
 import {
   client,
   cluster,
@@ -100,4 +101,41 @@ it('a directory that is there and has no checkpoint is an empty list', async () 
   const said = `${place} has no complete checkpoint\n`;
   expect(await kintsugi(['checkpoint', 'list', place])).toMatchObject({ code: 0, stdout: said });
   expect(await kintsugi(['checkpoint', 'list', '--json', place])).toMatchObject({ code: 0, stdout: '[]\n' });
+});
+
+it('local tries its place once, however many processes begin with it', async () => {
+  const place = temporaryDirectory();
+  const data = join(temporaryDirectory(), 'train.tsv');
+  const test = join(temporaryDirectory(), 'test.tsv');
+  await writeDemoData({ train: data, test, rows: 64, testRows: 1, keys: 100, seed: 1 });
+  let tries = 0;
+  let watched: () => void = () => {};
+  const all = new Promise<void>((resolve) => {
+    watched = resolve;
+  });
+  const watcher = watch(place, (kind, name) => {
+    if (kind === 'rename' && name === 'probe') tries++;
+    if (name === 'mark') watched();
+  });
+  const shape = [
+    '--ps',
+    '1',
+    '--code',
+    'none',
+    '--workers',
+    '1',
+    '--dim',
+    '8',
+    '--bottom',
+    '8',
+    '--top',
+    '8-1',
+  ];
+  const run = await kintsugi(['local', '--data', data, '--quiet', ...shape, '--checkpoint', place]);
+  expect(run).toMatchObject({ code: 0, stderr: '' });
+  writeFileSync(join(place, 'mark'), '');
+  await all;
+  watcher.close();
+  // The file comes and goes: two changes.
+  expect(tries).toBe(2);
 });
