@@ -9,6 +9,8 @@ import { duration, grouped, integer, size } from './flags.js';
 
 export const DEFAULT_EVERY_MS = 5 * 60_000;
 export const DEFAULT_KEEP = 3;
+/** Variable of a scheduler whose launcher has written to its place a moment ago. */
+export const PLACE_TRIED_ENV = 'KINTSUGI_PLACE_TRIED';
 /** A place that does not answer for so long at the start may be away for a while. */
 const PLACE_MS = 5000;
 const MOST_KEPT = 1_000_000;
@@ -129,9 +131,9 @@ export async function checkPlace(url: string | undefined): Promise<void> {
 }
 
 /**
- * For a command that begins a job: the place can be written. @throws BAD_ARGUMENT, DEPENDENCY_MISSING,
- * PLACE_FAILED
+ * For a command that begins a job: the place can be written. False: there is none, or it does not answer for
+ * now. @throws BAD_ARGUMENT, DEPENDENCY_MISSING, PLACE_FAILED
  */
-export async function checkPlaceOfJob(url: string | undefined): Promise<void> {
-  if (url !== undefined) await checkWritable(url, PLACE_MS);
+export async function checkPlaceOfJob(url: string | undefined): Promise<boolean> {
+  return url !== undefined && (await checkWritable(url, PLACE_MS));
 }

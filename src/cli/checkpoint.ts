@@ -7,7 +7,7 @@ import { setSavePlan } from '../library/tools/checkpoints.js';
 import { CHECKPOINT_PLAN, type SavePlan } from '../protocol/saving.js';
 import { listCheckpoints } from '../stores/checkpoint/checkpoints.js';
 import { compactCheckpoint } from '../stores/checkpoint/compact.js';
-import { withPlace } from '../stores/checkpoint/open.js';
+import { withExistingPlace } from '../stores/checkpoint/open.js';
 import { deleteCheckpoint } from '../stores/checkpoint/retention.js';
 import { verifyCheckpoint } from '../stores/checkpoint/verify.js';
 import {
@@ -103,7 +103,7 @@ async function changed(client: Client, place: string | undefined, flags: SetFlag
 
 async function runList(text: string, flags: PlaceFlags): Promise<void> {
   const url = absolutePlace(text);
-  const all = await withPlace(url, listCheckpoints);
+  const all = await withExistingPlace(url, listCheckpoints);
   if (flags.json) return print(true, all, '');
   if (all.length === 0) return print(false, all, `${url} has no complete checkpoint`);
   const rows = all.map((each) => {
@@ -119,7 +119,7 @@ async function runList(text: string, flags: PlaceFlags): Promise<void> {
 
 async function runVerify(text: string, flags: PlaceFlags): Promise<void> {
   const { url, number } = placeAndNumber(text);
-  const found = await withPlace(url, (place) => verifyCheckpoint(place, number));
+  const found = await withExistingPlace(url, (place) => verifyCheckpoint(place, number));
   const { bad, files, bytes } = found;
   const whole = `checkpoint ${found.number} is whole: ${files} files, ${bytesText(bytes)}`;
   if (bad.length === 0) return print(flags.json, found, whole);
@@ -129,7 +129,7 @@ async function runVerify(text: string, flags: PlaceFlags): Promise<void> {
 }
 
 async function runCompact(text: string, flags: PlaceFlags): Promise<void> {
-  const { number, compactionOf, rows, bytes } = await withPlace(absolutePlace(text), (place) =>
+  const { number, compactionOf, rows, bytes } = await withExistingPlace(absolutePlace(text), (place) =>
     compactCheckpoint(place),
   );
   const made = { number, compactionOf, rows, bytes };
@@ -141,7 +141,9 @@ async function runDelete(text: string, flags: DeleteFlags): Promise<void> {
   const { url, number } = placeAndNumber(text);
   if (number === undefined)
     throw new KintsugiError('BAD_ARGUMENT', `checkpoint delete needs a number: ${text}@NUMBER`);
-  const removed = await withPlace(url, (place) => deleteCheckpoint(place, number, { newest: flags.newest }));
+  const removed = await withExistingPlace(url, (place) =>
+    deleteCheckpoint(place, number, { newest: flags.newest }),
+  );
   const { files, bytes } = removed;
   print(flags.json, removed, `checkpoint ${number} is deleted: ${files} files, ${bytesText(bytes)}`);
 }

@@ -169,7 +169,7 @@ async function run(given: LocalFlags, command: Command): Promise<void> {
   const abort = new AbortController();
   void stopSignal().then(() => abort.abort());
   const options = localOptions(flags);
-  await checkPlaceOfJob(options.checkpoint?.url);
+  options.placeTried = await checkPlaceOfJob(options.checkpoint?.url);
   const write = (report: RunReport | KilledReport) => {
     if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify(report, null, 2)}\n`);
   };

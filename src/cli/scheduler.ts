@@ -12,6 +12,7 @@ import { MemoryStore, type StateStore } from '../stores/decisions/index.js';
 import {
   type CheckpointFlags,
   checkPlace,
+  PLACE_TRIED_ENV,
   placeAndNumber,
   planOf,
   withCheckpoint,
@@ -106,6 +107,7 @@ async function run(flags: SchedulerFlags): Promise<void> {
     pools,
     policy: { ...flags.limit, balanceJoining: flags.balanceJoining },
     checkpoint,
+    placeTried: process.env[PLACE_TRIED_ENV] === 'yes',
     restore: flags.restore === undefined ? undefined : { ...placeAndNumber(flags.restore), groups },
     log,
     onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),

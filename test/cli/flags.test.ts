@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { PLACE_TRIED_ENV } from '../../src/cli/checkpoint-flags.js';
 import {
   duration,
   embeddingOptimizer,
@@ -10,7 +11,7 @@ import {
 } from '../../src/cli/flags.js';
 import { LIFELINE_ENV } from '../../src/cli/lifetime.js';
 import { workerArgs } from '../../src/cli/local.js';
-import { LIFELINE } from '../../src/fleet/local/child.js';
+import { LIFELINE, PLACE_TRIED } from '../../src/fleet/local/child.js';
 
 const refusal = { code: 'BAD_ARGUMENT' };
 
@@ -133,6 +134,7 @@ test('a launcher hands the training flags on to its workers', () => {
   expect(args).toContain('--model m.js --model-option a=1 --deterministic');
 });
 
-test('launcher and roles agree on the lifeline', () => {
+test('launcher and roles agree on the variables between them', () => {
   expect(Object.keys(LIFELINE)).toEqual([LIFELINE_ENV]);
+  expect(Object.keys(PLACE_TRIED)).toEqual([PLACE_TRIED_ENV]);
 });

@@ -1,9 +1,10 @@
 /** A place of checkpoints that does not exist or cannot be written is said at the start, by every command. */
-import { rmSync, writeFileSync } from 'node:fs';
+import { existsSync, rmSync, watch, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it, vi } from 'vitest';
 import { openDirectoryStore } from '../../src/stores/decisions/directory.js';
+import { writeDemoData } from '../../src/training/loop/demo-data.js';
 import {
   client,
   cluster,
@@ -73,4 +74,68 @@ it('a job that has such a place already is resumed, and its plan can be changed'
   await redundant(job, 1);
   const at = ['--scheduler', first.address];
   expect(await endOf('checkpoint', 'set', '--keep', '5', ...at)).toEqual([0, undefined]);
+});
+
+const READERS: [what: string, command: (place: string) => string[]][] = [
+  ['checkpoint list', (place) => ['checkpoint', 'list', place]],
+  ['checkpoint list --json', (place) => ['checkpoint', 'list', '--json', place]],
+  ['checkpoint verify', (place) => ['checkpoint', 'verify', place]],
+  ['checkpoint compact', (place) => ['checkpoint', 'compact', place]],
+  ['checkpoint delete', (place) => ['checkpoint', 'delete', `${place}@1`]],
+  ['scheduler --restore', (place) => ['scheduler', '--listen', '127.0.0.1:0', '--restore', place]],
+  ['local --restore', (place) => ['local', '--data', fileURLToPath(import.meta.url), '--restore', place]],
+];
+
+it.each(READERS)('%s: a directory that is not there, and a file, are said', async (_, command) => {
+  const missing = join(temporaryDirectory(), 'mistyped');
+  const nothing = `^kintsugi: CHECKPOINT_MISSING: file://.*${missing}: there is no such directory$`;
+  expect(await endOf(...command(missing))).toEqual([expect.any(Number), expect.stringMatching(nothing)]);
+  const file = fileURLToPath(import.meta.url);
+  const noPlace = `^kintsugi: PLACE_FAILED: file://.*${file}: a place is a directory, and this is a file$`;
+  expect(await endOf(...command(file))).toEqual([expect.any(Number), expect.stringMatching(noPlace)]);
+  expect(existsSync(missing)).toBe(false);
+});
+
+it('a directory that is there and has no checkpoint is an empty list', async () => {
+  const place = temporaryDirectory();
+  const said = `${place} has no complete checkpoint\n`;
+  expect(await kintsugi(['checkpoint', 'list', place])).toMatchObject({ code: 0, stdout: said });
+  expect(await kintsugi(['checkpoint', 'list', '--json', place])).toMatchObject({ code: 0, stdout: '[]\n' });
+});
+
+it('local tries its place once, however many processes begin with it', async () => {
+  const place = temporaryDirectory();
+  const data = join(temporaryDirectory(), 'train.tsv');
+  const test = join(temporaryDirectory(), 'test.tsv');
+  await writeDemoData({ train: data, test, rows: 64, testRows: 1, keys: 100, seed: 1 });
+  let tries = 0;
+  let watched: () => void = () => {};
+  const all = new Promise<void>((resolve) => {
+    watched = resolve;
+  });
+  const watcher = watch(place, (kind, name) => {
+    if (kind === 'rename' && name === 'probe') tries++;
+    if (name === 'mark') watched();
+  });
+  const shape = [
+    '--ps',
+    '1',
+    '--code',
+    'none',
+    '--workers',
+    '1',
+    '--dim',
+    '8',
+    '--bottom',
+    '8',
+    '--top',
+    '8-1',
+  ];
+  const run = await kintsugi(['local', '--data', data, '--quiet', ...shape, '--checkpoint', place]);
+  expect(run).toMatchObject({ code: 0, stderr: '' });
+  writeFileSync(join(place, 'mark'), '');
+  await all;
+  watcher.close();
+  // The file comes and goes: two changes.
+  expect(tries).toBe(2);
 });

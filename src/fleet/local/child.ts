@@ -13,6 +13,8 @@ import { parseEvent, type RoleEvent } from './events.js';
 export const CLI_PATH = fileURLToPath(new URL('../../cli/main.js', import.meta.url));
 /** The child looks for this variable to know that it must follow its launcher. */
 export const LIFELINE = { KINTSUGI_LIFELINE: 'stdin' };
+/** A scheduler with this variable does not try its place of checkpoints: its launcher did a moment ago. */
+export const PLACE_TRIED = { KINTSUGI_PLACE_TRIED: 'yes' };
 /** Last lines that are kept for the message about its death. */
 const LAST_LINES = 5;
 /** A role that was asked to stop and has not after this time is killed. */

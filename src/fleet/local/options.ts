@@ -43,6 +43,8 @@ export interface LocalOptions {
   balanceJoining?: boolean;
   /** Place, pace and number of checkpoints; undefined: none are made. */
   checkpoint?: SavePlan | undefined;
+  /** The caller has written to that place a moment ago, so the scheduler need not try it. */
+  placeTried?: boolean | undefined;
   /** The checkpoint that the job begins with. */
   restore?: { url: string; number?: number | undefined } | undefined;
   resume: { url: string; number: number | undefined } | undefined;

@@ -8,7 +8,7 @@ import { KintsugiError } from '../../common/errors.js';
 import { monotonicMs } from '../../net/log.js';
 import type { SavePlan } from '../../protocol/saving.js';
 import { RESTART_EXIT } from '../../roles/ps/departure.js';
-import { Child, type Exit } from './child.js';
+import { Child, type Exit, PLACE_TRIED } from './child.js';
 import type { RoleEvent } from './events.js';
 import type { KillRole } from './kills.js';
 import type { LocalOptions } from './options.js';
@@ -219,6 +219,7 @@ export class Processes {
     const env = {
       KINTSUGI_TOKEN: options.token ?? '',
       KINTSUGI_NODE_TOKEN: args[0] === 'worker' ? '' : (options.nodeToken ?? ''),
+      ...(options.placeTried && PLACE_TRIED),
     };
     const child = new Child({
       ...{ name, args, cliPath: options.cliPath, env },

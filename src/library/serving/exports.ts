@@ -16,7 +16,7 @@ import {
 } from '../../common/options.js';
 import type { Manifest, SavedTable } from '../../protocol/checkpoints.js';
 import { checkpointNumbers, readManifest } from '../../stores/checkpoint/checkpoints.js';
-import { openPlace } from '../../stores/checkpoint/open.js';
+import { openExistingPlace } from '../../stores/checkpoint/open.js';
 import type { Place } from '../../stores/checkpoint/place.js';
 import { choose, collected, type HeldTable, isSuccessor, loaded } from './apply.js';
 import type { ServedTable } from './content.js';
@@ -318,7 +318,7 @@ export async function openExport(url: string, options: ExportOptions = {}): Prom
   checkTimeout('openExport: everyMs', everyMs);
   if (missing !== undefined && typeof missing !== 'number')
     throw new KintsugiError('BAD_ARGUMENT', 'openExport: missing must be a number');
-  const place = await openPlace(url);
+  const place = await openExistingPlace(url);
   try {
     return create(place, await newestWhole(place, options, signal), options);
   } catch (error) {

@@ -22,7 +22,7 @@ import { tableByName } from '../../protocol/map.js';
 import { checkpointNumbers, readManifest } from '../../stores/checkpoint/checkpoints.js';
 import { initialState, joinRows, wordsOf } from '../../stores/checkpoint/layout.js';
 import { copyRuns, countRows, liveRows, type RowRun } from '../../stores/checkpoint/live-rows.js';
-import { withPlace } from '../../stores/checkpoint/open.js';
+import { withExistingPlace } from '../../stores/checkpoint/open.js';
 import type { Place } from '../../stores/checkpoint/place.js';
 import type { TableRead } from '../../stores/checkpoint/segment.js';
 import { verifyCheckpoint } from '../../stores/checkpoint/verify.js';
@@ -79,7 +79,7 @@ export async function load(client: Client, url: string, options: LoadOptions = {
   internalsOf(client);
   checkOptions('load', options, LOAD_OPTIONS);
   if (options.number !== undefined) checkInteger('load: number', options.number, 1);
-  return withPlace(url, async (place) => {
+  return withExistingPlace(url, async (place) => {
     const manifest = await verified(place, options);
     return new TableLoading(place, client, manifest, options).load();
   });

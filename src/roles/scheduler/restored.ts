@@ -5,7 +5,7 @@ import type { PoolOptions } from '../../core/placement/job.js';
 import { type DurableState, restoredJob } from '../../core/scheduler/scheduler.js';
 import type { Manifest } from '../../protocol/checkpoints.js';
 import { checkFiles, readManifest } from '../../stores/checkpoint/checkpoints.js';
-import { withPlace } from '../../stores/checkpoint/open.js';
+import { withExistingPlace } from '../../stores/checkpoint/open.js';
 import type { RestoreOptions } from './scheduler-options.js';
 
 /**
@@ -14,7 +14,7 @@ import type { RestoreOptions } from './scheduler-options.js';
  * BAD_ARGUMENT, DEPENDENCY_MISSING
  */
 export function readRestorable({ url, number }: RestoreOptions): Promise<Manifest> {
-  return withPlace(url, async (place) => {
+  return withExistingPlace(url, async (place) => {
     const manifest = await readManifest(place, number);
     refuseLost(manifest, url);
     await checkFiles(place, manifest);

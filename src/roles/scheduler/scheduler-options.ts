@@ -36,6 +36,8 @@ export interface SchedulerOptions {
   policy?: Partial<SchedulerPolicy> | undefined;
   /** Plan of checkpoints, unless the job has or had one. Default: nothing is saved. */
   checkpoint?: SavePlan | undefined;
+  /** The caller has written to the place of that plan a moment ago. Default: false. */
+  placeTried?: boolean | undefined;
   /** Checkpoint that the job begins with, if the store has no job. Default: the job begins empty. */
   restore?: RestoreOptions | undefined;
   log: Logger;

@@ -120,7 +120,7 @@ class SchedulerRuntime {
     checkJob(stored?.state.map.job, tenure?.job, options.store.election);
     const { job, nodes, pools, restore } = options;
     const begin = () => (restore ? restoredState(job, nodes, pools, restore) : newJob(job, nodes, pools));
-    if (!stored && options.checkpoint)
+    if (!stored && options.checkpoint && !options.placeTried)
       await duringTerm(checkPlan(options.checkpoint, options.log), tenure?.over);
     const state = await duringTerm(stored?.state ?? begin(), tenure?.over);
     const policy = { ...DEFAULT_SCHEDULER_POLICY, ...options.policy };

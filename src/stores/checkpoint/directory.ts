@@ -52,6 +52,16 @@ export class DirectoryPlace implements Place {
     this.url = pathToFileURL(this.root).href;
   }
 
+  /** @throws CHECKPOINT_MISSING when there is no such directory, PLACE_FAILED */
+  async checkExists(): Promise<void> {
+    const found = await stat(this.root).catch((error: NodeJS.ErrnoException) => {
+      if (isMissing(error) || error.code === 'ENOTDIR') return undefined;
+      throw placeFailed(this.url, '', error);
+    });
+    if (!found) throw new KintsugiError('CHECKPOINT_MISSING', `${this.url}: there is no such directory`);
+    if (!found.isDirectory()) throw placeFailed(this.url, '', 'a place is a directory, and this is a file');
+  }
+
   async put(name: string, parts: readonly Uint8Array[], options: PutOptions = {}): Promise<StoredObject> {
     checkName(name);
     const temporary = join(this.root, PARTIAL, `${WRITER}-${randomBytes(6).toString('hex')}`);

@@ -56,9 +56,29 @@ function filePath(url: string): string {
   }
 }
 
+/**
+ * `openPlace` for a reader, to whom a place that is not there is a mistake in its address. Object stores have
+ * no folders, so there a prefix without files is empty.
+ * @throws CHECKPOINT_MISSING when there is no such directory, PLACE_FAILED when it is a file or cannot be
+ * looked at, and what `openPlace` throws
+ */
+export async function openExistingPlace(url: string): Promise<Place> {
+  const place = await openPlace(url);
+  if (place instanceof DirectoryPlace) await place.checkExists();
+  return place;
+}
+
 /** Does some work with a place, and closes it. @throws what `openPlace` and the work throw */
 export async function withPlace<T>(url: string, work: (place: Place) => Promise<T>): Promise<T> {
-  const place = await openPlace(url);
+  return withOpened(await openPlace(url), work);
+}
+
+/** `withPlace` for a reader. @throws what `openExistingPlace` and the work throw */
+export async function withExistingPlace<T>(url: string, work: (place: Place) => Promise<T>): Promise<T> {
+  return withOpened(await openExistingPlace(url), work);
+}
+
+async function withOpened<T>(place: Place, work: (place: Place) => Promise<T>): Promise<T> {
   try {
     return await work(place);
   } finally {
