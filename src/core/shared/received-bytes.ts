@@ -78,7 +78,8 @@ export class ReceivedBytes {
 
   /** `limit`: in bytes, `Policy.maxReceivedBytes`. */
   constructor(private readonly limit: number) {
-    const share = Math.floor(limit * LARGE_WINDOW);
+    // Even, because a piece is half of it.
+    const share = 2 * Math.floor((limit * LARGE_WINDOW) / 2);
     this.largeWindow = Math.min(LARGEST_WINDOW_BYTES, Math.max(LARGE_WINDOW_BYTES, share));
   }
 

@@ -263,7 +263,7 @@ export class Connection implements Link {
     let buffer: PartBuffer | undefined;
     const frame = encodeMessages(messages, {
       maxBytes: maxFrameBytes,
-      allocate: (bytes) => this.#socket.allocate(bytes),
+      allocate: (bytes) => (this.#outbound ?? this.#socket).allocate(bytes),
       around: (first, start, bytes) => {
         const its = bufferOf(first);
         const built = its?.frame(first, start, bytes);

@@ -13,8 +13,10 @@ export interface SendTerms {
 }
 
 interface OutboundSocket {
+  /** As `allocate` of a socket. */
+  allocate(bytes: number): Uint8Array;
   send(message: Uint8Array, sent?: () => void): void;
-  /** Takes back the memory of a frame of its own. */
+  /** Takes back the memory of a frame of its own. Without it, that memory is used again by the next frame. */
   giveBack?(frame: Uint8Array): void;
 }
 
@@ -39,7 +41,13 @@ export class Outbound {
     this.#credit = creditBytes;
   }
 
-  /** As `send` of a socket. */
+  /** Memory for the frame that is sent next. A frame in pieces needs it until the last one is sent. */
+  allocate(bytes: number): Uint8Array {
+    if (bytes <= this.#pieceBytes || this.#socket.giveBack) return this.#socket.allocate(bytes);
+    return Buffer.allocUnsafeSlow(bytes);
+  }
+
+  /** As `send` of a socket. A frame without `sent` is in memory of `allocate`. */
   send(frame: Uint8Array, sent?: () => void): void {
     const bytes = frame.byteLength;
     if (this.#waiting.length === 0 && bytes <= this.#pieceBytes && bytes <= this.#credit) {
@@ -47,7 +55,9 @@ export class Outbound {
       this.#socket.send(frame, sent);
       return;
     }
-    this.#waiting.push({ frame, at: bytes <= this.#pieceBytes ? 0 : -1, sent });
+    const isCut = bytes > this.#pieceBytes;
+    const isLent = !sent && !isCut && !this.#socket.giveBack;
+    this.#waiting.push({ frame: isLent ? new Uint8Array(frame) : frame, at: isCut ? -1 : 0, sent });
     this.waitingBytes += bytes;
     this.#go();
   }

@@ -114,6 +114,31 @@ describe.each<ServerKind>(['uws', 'ws'])('server %s', (server) => {
     expect(received.held).toBe(0);
   });
 
+  it('frames to a side that dials keep their bytes, however many wait', async () => {
+    const { served, port } = await serve();
+    const handlers = new Recorder();
+    const link = await dial({ host: HOST, port, handlers, received: new ReceivedBytes(LIMIT) });
+    cleanups.push(() => link.close());
+    await handlers.take('open');
+    const { link: theirs } = await served.take('open');
+    // Each has several pieces, and fits the memory that a server builds its frames in.
+    for (let i = 0; i < 8; i++) theirs.send({ t: 'm', i }, [bytes(3 * MIB, i)]);
+    for (let i = 0; i < 8; i++) {
+      const { header, parts } = await handlers.take('message');
+      expect(header.i).toBe(i);
+      expect(Buffer.from(parts[0]!).equals(bytes(3 * MIB, i))).toBe(true);
+    }
+  });
+
+  it('a limit of any size has windows that links can be opened with', async () => {
+    const { served, port } = await serve(62_500_000);
+    const link = await dial({ host: HOST, port, handlers: new Recorder() });
+    cleanups.push(() => link.close());
+    await served.take('open');
+    link.send({ t: 'm' }, [bytes(3 * MIB, 1)]);
+    expect(Buffer.from((await served.take('message')).parts[0]!).equals(bytes(3 * MIB, 1))).toBe(true);
+  });
+
   it('a link without limit sends frames that a client may not', async () => {
     const { served, port } = await serve();
     const link = await dial({ host: HOST, port, handlers: new Recorder() });
