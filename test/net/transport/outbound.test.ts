@@ -1,4 +1,4 @@
-/** What waits for credit keeps its bytes, also where the socket builds the next frame in the same memory. */
+/** Frames that wait for credit keep their bytes, also where a socket builds the next one in its memory. */
 import { expect, it } from 'vitest';
 import { Outbound } from '../../../src/net/transport/outbound.js';
 
