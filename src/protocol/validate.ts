@@ -424,3 +424,11 @@ export function toMessage(header: Record<string, unknown>): Message {
   else if (message.t === 'mapDiff') fromWire(message);
   return message;
 }
+
+/** The message with its known fields alone. A message that is kept has nothing else that takes memory. */
+export function knownFields<M extends Message>(message: M): M {
+  const from = message as unknown as Record<string, unknown>;
+  const known: Record<string, unknown> = { t: message.t };
+  for (const [name] of CHECKS.get(message.t) ?? []) if (from[name] !== undefined) known[name] = from[name];
+  return known as unknown as M;
+}

@@ -9,13 +9,14 @@
 import { describe, invariant, isRefusal } from '../../common/errors.js';
 import { Items } from '../../protocol/items.js';
 import type { PeerId } from '../../protocol/map.js';
+import { knownFields } from '../../protocol/validate.js';
 import type { RowsBuffer } from '../shard/host.js';
 import { areEqual } from '../shared/bytes.js';
 import type { Work } from '../shared/turn.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import { type WaitingEntry, WaitingList } from '../shared/waiting-list.js';
 import type { NodeHost } from './host.js';
-import type { NodeRequests, Request } from './requests.js';
+import { headerBytesOf, type NodeRequests, type Request } from './requests.js';
 
 /** Memory for answers to pulls. */
 export interface RowsBuffers {
@@ -102,10 +103,13 @@ export class RequestQueue {
     const same = line.list.find((entry) => isRepeat(entry, request.message, parts));
     if (same) {
       // The client forgets its oldest questions, so the newest one is answered.
-      same.item.message = request.message;
+      same.item.message = knownFields(request.message);
       return;
     }
-    if (!line.list.add(request, parts, this.host.meter.at)) return this.refuse(from, request.message);
+    const { message, work } = request;
+    const kept = { message: knownFields(message), work };
+    if (!line.list.add(kept, parts, this.host.meter.at, headerBytesOf(message)))
+      return this.refuse(from, message);
     if (this.lines.has(from)) return;
     this.lines.set(from, line);
     this.insert(line);
@@ -186,6 +190,7 @@ export class RequestQueue {
       if (!isRefusal(error)) throw error;
       out.event('message.refused', { from: client, kind: message.t, message: describe(error) });
       out.hangUp(client);
+      this.gone(client);
     }
     meter.served(meter.at - at);
   }

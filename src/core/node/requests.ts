@@ -20,6 +20,11 @@ export function isRequest(message: Message): message is Request {
   return REQUESTS.has(message.t);
 }
 
+/** Bytes of the header of a request that waits; they grow with the number of its sections. */
+export function headerBytesOf(message: Message): number {
+  return message.t === 'push' || message.t === 'pull' ? message.items.byteLength : 0;
+}
+
 const NOTHING: Work = { rows: 0, bytes: 0 };
 
 export class NodeRequests {

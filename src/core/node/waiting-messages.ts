@@ -4,9 +4,11 @@
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageTo } from '../../protocol/senders.js';
+import { knownFields } from '../../protocol/validate.js';
 import type { Policy } from '../shared/policy.js';
 import type { WaitingBytes } from '../shared/waiting-bytes.js';
 import { WaitingList } from '../shared/waiting-list.js';
+import { headerBytesOf } from './requests.js';
 
 interface WaitingMessage {
   from: PeerId;
@@ -22,7 +24,7 @@ export class WaitingMessages {
   }
 
   add(from: PeerId, message: MessageTo<'node'>, parts: readonly Uint8Array[]): void {
-    this.list.add({ from, message }, parts);
+    this.list.add({ from, message: knownFields(message) }, parts, 0, headerBytesOf(message));
   }
 
   /** The link of a client is closed: its pulls are dropped, and the client asks again. */

@@ -49,9 +49,9 @@ export class WaitingList<T> {
     return this.entries.find(matches);
   }
 
-  /** False when the entry was refused. */
-  add(item: T, parts: readonly Uint8Array[], now = 0): boolean {
-    const bytes = bytesOf(parts);
+  /** False when the entry was refused. `beside`: bytes of the item, which count as those of parts. */
+  add(item: T, parts: readonly Uint8Array[], now = 0, beside = 0): boolean {
+    const bytes = bytesOf(parts) + beside;
     if (!this.makeRoom(bytes)) return false;
     this.entries.push({ item, parts: parts.map((part) => part.slice()), bytes, since: now });
     return true;

@@ -55,6 +55,14 @@ export interface ConnectionOptions {
 /** The message that returns credit. It is no message of a role. */
 const CREDIT = 'credit';
 
+/**
+ * A side that broke the rules is told so behind no more bytes than these. No account has the bytes of a link
+ * that is closed, so such a side could make one link after the other and leave what it does not read.
+ */
+const MOST_AFTER_FAULT = 256 << 10;
+const isAtFault = (code: number): boolean =>
+  code === CloseCode.BAD_FRAME || code === CloseCode.FORBIDDEN || code === CloseCode.LIMIT;
+
 let lastId = 0;
 
 export class Connection implements Link {
@@ -342,7 +350,9 @@ export class Connection implements Link {
         this.#report(thrown);
       }
     });
-    if (code !== undefined) this.#socket.end(code, shorten(wireReason));
+    if (code === undefined) return;
+    if (isAtFault(code) && this.#socket.bufferedBytes > MOST_AFTER_FAULT) this.#socket.destroy();
+    else this.#socket.end(code, shorten(wireReason));
   }
 
   #report(error: unknown): void {

@@ -12,6 +12,7 @@ import { limitText } from '../../protocol/limits.js';
 
 const OPENING_BYTES = 8;
 const MARK = 0xffff_ffff;
+const NOTHING = new Uint8Array(0);
 
 /** Largest frame of a client: more than any section of a push or a round of pulls. */
 const MAX_REQUEST_BYTES = 24 << 20;
@@ -46,8 +47,8 @@ export class Inbound {
   #frame: Uint8Array | undefined;
   /** The frame is complete, and its messages are being handled. */
   #isWhole = false;
-  /** Pieces that came before the frame had room. */
-  #early: Uint8Array[] = [];
+  /** Memory with the bytes that came before the frame had room; at most a window. */
+  #early = NOTHING;
 
   constructor(link: ReceiveLink, memory: InboundMemory, maxBytes: number) {
     this.#link = link;
@@ -81,24 +82,31 @@ export class Inbound {
     if (at + message.byteLength > total || message.byteLength === 0)
       throw bad(`a piece of ${message.byteLength} bytes, ${total - at} are missing`);
     if (link.frame!.place === 'waits') {
-      // A copy: `slice` of a Buffer would be a view.
-      this.#early.push(new Uint8Array(message));
+      this.#keepEarly(message, at);
       return undefined;
     }
-    this.#frame ??= this.#begun(total);
+    this.#frame ??= this.#begun(total, at);
     this.#frame.set(message, at);
     this.#isWhole = at + message.byteLength === total;
     return this.#isWhole ? this.#frame : undefined;
   }
 
-  #begun(total: number): Uint8Array {
-    const frame = this.#memory.take(total);
-    let at = 0;
-    for (const piece of this.#early) {
-      frame.set(piece, at);
-      at += piece.byteLength;
+  /** One memory for all of them: pieces may be short, and each array takes some hundred bytes. */
+  #keepEarly(message: Uint8Array, at: number): void {
+    const end = at + message.byteLength;
+    if (end > this.#early.byteLength) {
+      const larger = new Uint8Array(Math.max(end, Math.min(2 * end, this.#link.window)));
+      larger.set(this.#early.subarray(0, at));
+      this.#early = larger;
     }
-    this.#early = [];
+    this.#early.set(message, at);
+  }
+
+  /** The memory of the frame, with the `arrived` bytes that are kept. */
+  #begun(total: number, arrived: number): Uint8Array {
+    const frame = this.#memory.take(total);
+    frame.set(this.#early.subarray(0, arrived));
+    this.#early = NOTHING;
     return frame;
   }
 
@@ -117,7 +125,7 @@ export class Inbound {
 
   /** The link is closed. A frame that is being handled stays valid until `handled`. */
   close(): void {
-    this.#early = [];
+    this.#early = NOTHING;
     if (!this.#isWhole) this.#letGo();
     this.#link.close();
   }

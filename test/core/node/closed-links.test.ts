@@ -23,13 +23,14 @@ it('pulls that name a newer map than the node has', () => {
   const { made, actor, node, client, other } = start();
   const items = new ItemList('pull');
   items.add(0, 0, 16);
+  // The section has 16 bytes, and the list of sections 12.
   for (const from of [client, other, client]) {
     const message = { t: 'pull', epoch: made.map.epoch + 1, id: 1, items: items.bytes() } as const;
     node.step({ kind: 'message', from, role: 'client', message, parts: [new Uint8Array(16)] });
   }
-  expect([node.waiting.count, node.waiting.used]).toEqual([3, 48]);
+  expect([node.waiting.count, node.waiting.used]).toEqual([3, 3 * 28]);
   made.disconnect(actor, client);
-  expect([node.waiting.count, node.waiting.used]).toEqual([1, 16]);
+  expect([node.waiting.count, node.waiting.used]).toEqual([1, 28]);
 });
 
 it('answers', () => {

@@ -278,6 +278,32 @@ describe('requests that wait for a turn', () => {
     expect(() => step(a, 'client', message, [new Uint8Array(9)])).toThrow(/items of 8 bytes/);
   });
 
+  it('are dropped behind one that the engine refuses, as its link is closed', () => {
+    const { a, b, pull, step, turn, node } = start();
+    pull(b, keys(ROWS));
+    const page = { t: 'keys' as const, g: 0, m: 0, epoch: cluster.map.epoch, order: 'slot' as const };
+    for (let id = 1; id <= 3; id++) step(a, 'client', { ...page, id, table: 99, from: 2 ** 40, max: 1 });
+    pull(a, keys(1));
+    const effects = turn();
+    expect(effects.filter(({ kind }) => kind === 'hangUp').length).toBe(1);
+    expect(effects.filter(({ kind }) => kind === 'event').length).toBe(1);
+    expect([answered(effects), node.queuedBytes(a)]).toEqual([[], 0]);
+  });
+
+  it('count with their lists of sections', () => {
+    const { a, b, pull, step, node } = start();
+    for (let i = 0; i < 2; i++) pull(b, keys(ROWS));
+    const items = packItems(
+      'pull',
+      Array.from({ length: 1000 }, () => [9, 9, 0]),
+    );
+    const message = { t: 'pull' as const, epoch: cluster.map.epoch, id: 7, items };
+    step(a, 'client', message, [new Uint8Array(0)]);
+    expect(node.queuedBytes(a)).toBe(items.byteLength);
+    node.step({ kind: 'gone', client: a });
+    expect(node.queuedBytes(a)).toBe(0);
+  });
+
   it('are refused with LIMIT beyond maxReceivedBytes', () => {
     const { a, pull } = start({ maxReceivedBytes: 200 });
     const effects = keys(5).flatMap(() => pull(a, keys(ROWS)));

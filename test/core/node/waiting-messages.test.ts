@@ -10,6 +10,8 @@ import { packItems } from '../../../src/protocol/items.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { Cluster, type ClusterOptions, kind, section } from '../harness.js';
 
+/** Bytes of the list of sections, which count, too. */
+const ITEM = 12;
 const message = (id: number, bytes = 0): MessageOf<'pull'> => {
   const items = packItems('pull', [[0, 0, bytes]]);
   return { t: 'pull', epoch: 9, id, items };
@@ -25,12 +27,23 @@ describe('messages for a newer map', () => {
   it('the oldest make room, in number and in bytes', () => {
     const few = parked(2, 1000);
     for (const id of [1, 2, 3]) few.all.add(7, message(id), [new Uint8Array(1)]);
-    expect([few.waiting.used, ids(few.all), few.waiting.used]).toEqual([2, [2, 3], 0]);
-    const small = parked(100, 10);
+    expect([few.waiting.used, ids(few.all), few.waiting.used]).toEqual([2 * (1 + ITEM), [2, 3], 0]);
+    const small = parked(100, 2 * (4 + ITEM));
     for (const id of [1, 2, 3]) small.all.add(7, message(id), [new Uint8Array(2), new Uint8Array(2)]);
-    expect([small.waiting.used, ids(small.all)]).toEqual([8, [2, 3]]);
-    small.all.add(7, message(4), [new Uint8Array(11)]);
+    expect([small.waiting.used, ids(small.all)]).toEqual([2 * (4 + ITEM), [2, 3]]);
+    small.all.add(7, message(4), [new Uint8Array(2 * (4 + ITEM))]);
     expect([small.waiting.used, ids(small.all)]).toEqual([0, []]);
+  });
+
+  it('are kept without unknown fields, and count with their lists of sections', () => {
+    const { waiting, all } = parked(10, 1 << 20);
+    const items = packItems(
+      'pull',
+      Array.from({ length: 1000 }, () => [9, 9, 0]),
+    );
+    all.add(7, { ...message(1), items, more: 'x'.repeat(1000) } as MessageOf<'pull'>, []);
+    expect(waiting.used).toBe(1000 * ITEM);
+    expect(all.takeAll()[0]!.message).toEqual({ t: 'pull', epoch: 9, id: 1, items });
   });
 
   it('share the limit with whatever else waits on the node', () => {

@@ -196,3 +196,18 @@ describe('connection', () => {
     expect((await handlers.take('error')).error).toBe(error);
   });
 });
+
+it('a side that breaks the rules and does not read is not waited for: its bytes are free at once', () => {
+  const cases = [
+    [0, 'end'],
+    [100_000, 'end'],
+    [10_000_000, 'destroy'],
+  ] as const;
+  for (const [bufferedBytes, last] of cases) {
+    const [connection, socket] = make();
+    connection.receive(hello);
+    socket.bufferedBytes = bufferedBytes;
+    connection.receive(Uint8Array.of(1, 2, 3));
+    expect(socket.log.at(-1)!.split(' ')[0]).toBe(last);
+  }
+});
