@@ -3,10 +3,12 @@
  * taken. An answer is charged to its client before it is gathered, and the runtime reports what the links of
  * clients still hold.
  *
- * A client that does not read holds its share and nobody else's: a quarter of the limit. Beyond three
- * quarters of the limit only clients get more that hold less than 1/64 of it and whose sockets go on taking
- * what they hold. A single answer that is larger
- * than a share or than the limit is let through when nothing else stands in its way, so that every pull is
+ * There are two rooms. Clients that hold little, up to 1/64 of the limit each, share a quarter of it; all
+ * others share three quarters, of which one client may hold a third. So a client that does not read holds its
+ * share and nobody else's, and small answers never wait for the room of large ones, or large ones for that of
+ * small ones. A client moves with all that it holds when it gets more than little, and stays there until it
+ * holds nothing. A single answer that is
+ * larger than a share or than its room is let through when nothing else is in the room, so that every pull is
  * answered at some time.
  */
 import type { PeerId } from '../../protocol/map.js';
@@ -14,17 +16,19 @@ import type { Policy } from '../shared/policy.js';
 
 /** Part of `maxAnswerBytes` that one client may hold. */
 const SHARE = 1 / 4;
-/** Beyond this part of `maxAnswerBytes` only clients with little get more. */
-const CROWDED = 3 / 4;
-/** A client with less than this part of `maxAnswerBytes` has little. */
+/** Parts of `maxAnswerBytes` that the rooms have. */
+const ROOMS = { little: 1 / 4, much: 3 / 4 } as const;
+/** A client with no more than this part of `maxAnswerBytes` has little. */
 const LITTLE = 1 / 64;
-/** A client that has taken nothing for this part of `answerStallMs` gets nothing beyond `CROWDED`. */
+/** A client that has taken nothing for this part of `answerStallMs` gets nothing where its room is full. */
 const PAUSE = 1 / 4;
 /** Bytes that each answer is charged for its header. */
-const HEADER_BYTES = 64;
+export const HEADER_BYTES = 64;
 
-/** The reason why an answer waits: what its own client holds, or what all clients hold together. */
-export type Obstacle = 'client' | 'node';
+export type Room = keyof typeof ROOMS;
+
+/** The reason why an answer waits: what its own client holds, or what all clients of its room hold. */
+export type Obstacle = 'client' | 'room';
 
 interface AnswerHolder {
   /** Charged and not taken; more than 0. */
@@ -33,17 +37,24 @@ interface AnswerHolder {
   linkBytes: number;
   /** Milliseconds of the tick in which its socket took something last, or in which it began to hold bytes. */
   takenAt: number;
+  /** Kept until the client holds nothing, so that a room never has more than was let into it. */
+  room: Room;
 }
 
 export class AnswerBytes {
-  /** Bytes of all clients together. */
-  used = 0;
+  /** Bytes of the clients in each room. */
+  private readonly usedIn: Record<Room, number> = { little: 0, much: 0 };
   /** Clients with bytes that their sockets have not taken. */
   private readonly holders = new Map<PeerId, AnswerHolder>();
   /** Clients that were charged and not reported on since. */
   private readonly fresh = new Set<PeerId>();
 
   constructor(private readonly policy: Pick<Policy, 'maxAnswerBytes' | 'answerStallMs'>) {}
+
+  /** Bytes of all clients together. */
+  get used(): number {
+    return this.usedIn.little + this.usedIn.much;
+  }
 
   /** True: the runtime should report soon what the links of `charged()` hold. */
   get needsReport(): boolean {
@@ -64,24 +75,37 @@ export class AnswerBytes {
     return this.holders.get(client)?.bytes ?? 0;
   }
 
+  /** The room that a client is in when it has an answer of so many bytes, too. */
+  roomWith(client: PeerId, bytes: number): Room {
+    const holder = this.holders.get(client);
+    if (holder?.room === 'much') return 'much';
+    const after = (holder?.bytes ?? 0) + bytes + HEADER_BYTES;
+    return after <= this.policy.maxAnswerBytes * LITTLE ? 'little' : 'much';
+  }
+
   /** Undefined: there is room for an answer of so many bytes. */
   obstacle(client: PeerId, bytes: number, now: number): Obstacle | undefined {
     const { maxAnswerBytes: limit, answerStallMs } = this.policy;
-    const charge = bytes + HEADER_BYTES;
-    const { bytes: held, takenAt } = this.holders.get(client) ?? { bytes: 0, takenAt: now };
-    if (held > 0 && held + charge > limit * SHARE) return 'client';
-    if (this.used === 0) return undefined;
-    if (this.used + charge <= limit * CROWDED) return undefined;
-    if (held >= limit * LITTLE || now - takenAt >= answerStallMs * PAUSE) return 'client';
-    return this.used + charge > limit ? 'node' : undefined;
+    const { bytes: held, takenAt, room: before } = this.holders.get(client) ?? { bytes: 0, takenAt: now };
+    const after = held + bytes + HEADER_BYTES;
+    if (held > 0 && after > limit * SHARE) return 'client';
+    const room = this.roomWith(client, bytes);
+    const others = this.usedIn[room] - (before === room ? held : 0);
+    if (others === 0 || others + after <= limit * ROOMS[room]) return undefined;
+    // A client with much waits for its own socket first.
+    if (before === 'much' || now - takenAt >= answerStallMs * PAUSE) return 'client';
+    return 'room';
   }
 
   charge(client: PeerId, bytes: number, now: number): void {
     const charge = bytes + HEADER_BYTES;
-    const holder = this.holders.get(client);
-    if (holder) holder.bytes += charge;
-    else this.holders.set(client, { bytes: charge, linkBytes: charge, takenAt: now });
-    this.used += charge;
+    const room = this.roomWith(client, bytes);
+    const holder = this.holders.get(client) ?? { bytes: 0, linkBytes: charge, takenAt: now, room };
+    this.usedIn[holder.room] -= holder.bytes;
+    holder.room = room;
+    holder.bytes += charge;
+    this.usedIn[room] += holder.bytes;
+    this.holders.set(client, holder);
     this.fresh.add(client);
   }
 
@@ -106,15 +130,15 @@ export class AnswerBytes {
   }
 
   private reduce(client: PeerId, holder: AnswerHolder, bytes: number): void {
-    this.used -= holder.bytes - bytes;
+    this.usedIn[holder.room] -= holder.bytes - bytes;
     holder.bytes = bytes;
     if (bytes <= 0) this.holders.delete(client);
   }
 
   /** The link of a client is closed, and what it held is free. */
   gone(client: PeerId): void {
-    this.used -= this.heldBy(client);
-    this.holders.delete(client);
+    const holder = this.holders.get(client);
+    if (holder) this.reduce(client, holder, 0);
     this.fresh.delete(client);
   }
 

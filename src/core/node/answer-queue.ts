@@ -1,21 +1,18 @@
 /**
- * Pulls of a node that wait for room for their answers (answer-bytes.ts). Clients take turns by bytes
- * (deficit round robin), and those of one client go in the order in which they came. A pull that waits for
- * lost rows waits at its shard and holds no room.
+ * Pulls of a node that wait for room for their answers (answer-bytes.ts). Clients get equal shares of bytes
+ * (fair-order.ts), and pulls of one client go in the order in which they came. A pull that waits for lost
+ * rows waits at its shard and holds no room.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { AnswerRoom, PullItem, PullOwner } from '../shard/host.js';
 import { areEqual } from '../shared/bytes.js';
+import { FairOrder } from '../shared/fair-order.js';
 import type { Outbox } from '../shared/outbox.js';
 import type { Policy } from '../shared/policy.js';
 import type { Turn } from '../shared/turn.js';
 import type { WaitingBytes } from '../shared/waiting-bytes.js';
 import { type WaitingEntry, WaitingList } from '../shared/waiting-list.js';
-import { AnswerBytes } from './answer-bytes.js';
-
-/** A client's turn allows it so much more: a part of `maxAnswerBytes`, and at least some bytes. */
-const QUANTUM = 1 / 64;
-const LEAST_QUANTUM = 4096;
+import { AnswerBytes, HEADER_BYTES, type Obstacle, type Room } from './answer-bytes.js';
 
 interface QueuedPull {
   owner: PullOwner;
@@ -24,9 +21,9 @@ interface QueuedPull {
 
 /** The waiting pulls of one client. */
 interface Line {
+  readonly client: PeerId;
   readonly list: WaitingList<QueuedPull>;
-  /** Bytes that it may still get in this turn. */
-  allowed: number;
+  tag: number;
 }
 
 /** The parts of the node that the queue uses. */
@@ -41,12 +38,14 @@ interface AnswerQueueHost {
 
 export class AnswerQueue implements AnswerRoom {
   readonly bytes: AnswerBytes;
-  /** By client; the first one has the next turn. No line is empty between steps. */
+  /** No line is empty between steps. */
   private readonly lines = new Map<PeerId, Line>();
+  private readonly order = new FairOrder<Line>();
   /**
-   * An answer has waited for `answerStallMs` because of other clients: nothing goes before it any more.
+   * Rooms for which an answer has waited for `answerStallMs` because of other clients: nothing goes before it
+   * any more.
    */
-  private reserved = false;
+  private readonly reserved = new Set<Room>();
   /** False: nothing that waits has more room than when it was looked at last. */
   private mayServe = false;
 
@@ -59,7 +58,7 @@ export class AnswerQueue implements AnswerRoom {
   take(pull: PullItem): boolean {
     const { client, bytes } = pull;
     if (bytes > 0) {
-      if (this.reserved || this.lines.has(client)) return false;
+      if (this.lines.has(client) || this.reserved.has(this.bytes.roomWith(client, bytes))) return false;
       if (this.bytes.obstacle(client, bytes, this.host.now()) !== undefined) return false;
     }
     if (!this.host.turn.takes(pull)) {
@@ -75,7 +74,7 @@ export class AnswerQueue implements AnswerRoom {
   }
 
   wait(owner: PullOwner, pull: PullItem, section: Uint8Array): boolean {
-    const line = this.lines.get(pull.client) ?? this.newLine();
+    const line = this.lines.get(pull.client) ?? this.newLine(pull.client);
     const isSame = ({ item, parts }: WaitingEntry<QueuedPull>) =>
       item.pull.first === pull.first && item.owner === owner && areEqual(parts[0]!, section);
     const same = line.list.find(isSame);
@@ -86,7 +85,9 @@ export class AnswerQueue implements AnswerRoom {
       return true;
     }
     if (!line.list.add({ owner, pull }, [section], pull.since)) return false;
+    if (this.lines.has(pull.client)) return true;
     this.lines.set(pull.client, line);
+    this.order.enter(line, costOf(pull));
     return true;
   }
 
@@ -100,17 +101,18 @@ export class AnswerQueue implements AnswerRoom {
 
   /** Drops what waits for this owner: the shard is elsewhere by now. */
   forget(owner: PullOwner): void {
-    for (const [client, { list }] of this.lines) {
-      list.retain(({ item }) => item.owner !== owner);
-      if (list.length === 0) this.lines.delete(client);
+    for (const line of this.order.all()) {
+      line.list.retain(({ item }) => item.owner !== owner);
+      this.dropEmpty(line);
     }
     this.mayServe = true;
   }
 
   /** The link of a client is closed: its pulls are dropped, and it asks again. */
   gone(client: PeerId): void {
-    this.lines.get(client)?.list.takeAll();
-    this.lines.delete(client);
+    const line = this.lines.get(client);
+    line?.list.takeAll();
+    if (line) this.dropEmpty(line);
     this.bytes.gone(client);
     this.mayServe = true;
   }
@@ -124,48 +126,62 @@ export class AnswerQueue implements AnswerRoom {
   serve(): void {
     if (!this.needsTurn) return;
     this.mayServe = false;
-    this.reserved = false;
-    for (let round = true; round; ) {
-      round = false;
-      for (const [client, line] of [...this.lines]) {
-        const outcome = this.serveLine(client, line);
-        if (outcome === 'stop') return;
-        round ||= outcome === 'on';
+    this.reserved.clear();
+    if (!this.serveOld()) return;
+    const blocked: Line[] = [];
+    try {
+      for (let line = this.order.first; line; line = this.order.first) {
+        const outcome = this.serveFirst(line);
+        if (outcome === 'full') return;
+        if (outcome === 'served') continue;
+        this.order.leave(line);
+        blocked.push(line);
       }
+    } finally {
+      for (const line of blocked.reverse()) if (line.list.length > 0) this.order.comeBack(line);
     }
   }
 
-  /**
-   * One turn of a client. `on`: it got something or may get something in its next turn. `blocked`: it can get
-   * nothing. `stop`: nobody gets anything in this turn.
-   */
-  private serveLine(client: PeerId, line: Line): 'on' | 'blocked' | 'stop' {
-    let head = line.list.first;
-    const quantum = Math.max(LEAST_QUANTUM, this.host.policy.maxAnswerBytes * QUANTUM);
-    if (head && line.allowed < head.item.pull.bytes) line.allowed += quantum;
-    for (; head; head = line.list.first) {
-      const { owner, pull } = head.item;
-      const { bytes } = pull;
-      const obstacle = this.bytes.obstacle(client, bytes, this.host.now());
-      if (obstacle === 'node' && this.isOld(head)) {
-        this.reserved = true;
-        return 'stop';
-      }
-      if (obstacle) return 'blocked';
-      if (line.allowed < bytes) break;
-      if (!this.host.turn.takes(pull)) {
-        this.mayServe = true;
-        return 'stop';
-      }
-      line.allowed -= bytes;
-      line.list.shift();
-      this.charge(pull);
-      owner.serveCharged(pull, head.parts[0]!);
+  /** Serves what has waited for `answerStallMs`, the oldest first. False: the turn has no room for it. */
+  private serveOld(): boolean {
+    const before = this.host.now() - this.host.policy.answerStallMs;
+    const sinceOf = ({ list }: Line) => list.first!.since;
+    const old = this.order.all().filter((line) => sinceOf(line) <= before);
+    for (const line of old.sort((one, other) => sinceOf(one) - sinceOf(other))) {
+      const { client, bytes } = line.list.first!.item.pull;
+      const outcome = this.serveFirst(line);
+      if (outcome === 'full') return false;
+      if (outcome === 'room') this.reserved.add(this.bytes.roomWith(client, bytes));
     }
-    // The client stands behind the others from now on.
-    this.lines.delete(client);
-    if (line.list.length > 0) this.lines.set(client, line);
-    return 'on';
+    return true;
+  }
+
+  /** Serves the first pull of a client, if it has room. `full`: the turn has none for anybody. */
+  private serveFirst(line: Line): 'served' | 'full' | Obstacle {
+    const { client, list } = line;
+    const head = list.first!;
+    const { owner, pull } = head.item;
+    if (this.reserved.has(this.bytes.roomWith(client, pull.bytes))) return 'room';
+    const obstacle = this.bytes.obstacle(client, pull.bytes, this.host.now());
+    if (obstacle) return obstacle;
+    if (!this.host.turn.takes(pull)) {
+      this.mayServe = true;
+      return 'full';
+    }
+    list.shift();
+    const next = list.first;
+    this.order.served(line, next && costOf(next.item.pull));
+    if (!next) this.lines.delete(client);
+    this.charge(pull);
+    owner.serveCharged(pull, head.parts[0]!);
+    return 'served';
+  }
+
+  /** A line from which pulls were dropped. */
+  private dropEmpty(line: Line): void {
+    if (line.list.length > 0) return;
+    this.lines.delete(line.client);
+    this.order.leave(line);
   }
 
   /** Answers TIMEOUT to what has waited for too long, and hangs up on a client that blocks others. */
@@ -173,9 +189,9 @@ export class AnswerQueue implements AnswerRoom {
     const { policy, out } = this.host;
     const now = this.host.now();
     const late = now - policy.parkedPullMs;
-    for (const [client, { list }] of this.lines) {
-      for (const { item } of list.takeBefore(late)) item.owner.expire(item.pull);
-      if (list.length === 0) this.lines.delete(client);
+    for (const line of this.order.all()) {
+      for (const { item } of line.list.takeBefore(late)) item.owner.expire(item.pull);
+      this.dropEmpty(line);
     }
     // Time has passed, so that an answer may have become the next one of all.
     this.mayServe = this.lines.size > 0;
@@ -190,27 +206,26 @@ export class AnswerQueue implements AnswerRoom {
 
   /** A pull waits because of what other clients hold. */
   private get isBlocked(): boolean {
-    for (const [client, { list }] of this.lines)
-      if (list.first && this.bytes.obstacle(client, list.first.item.pull.bytes, this.host.now()) === 'node')
-        return true;
-    return false;
-  }
-
-  private isOld({ since }: WaitingEntry<QueuedPull>): boolean {
-    return this.host.now() - since >= this.host.policy.answerStallMs;
+    const now = this.host.now();
+    const hasNoRoom = ({ client, list }: Line) =>
+      list.first && this.bytes.obstacle(client, list.first.item.pull.bytes, now) === 'room';
+    return this.order.all().some(hasNoRoom);
   }
 
   private charge({ client, bytes }: PullItem): void {
     this.bytes.charge(client, bytes, this.host.now());
   }
 
-  private newLine(): Line {
+  private newLine(client: PeerId): Line {
     const { policy, waiting } = this.host;
     const list = new WaitingList<QueuedPull>({
       maxCount: policy.maxParked,
       account: waiting,
       atLimit: 'refuse',
     });
-    return { list, allowed: 0 };
+    return { client, list, tag: 0 };
   }
 }
+
+/** The cost of a pull in the order of clients: bytes of its answer, and no answer is nothing. */
+const costOf = ({ bytes }: PullItem): number => bytes + HEADER_BYTES;

@@ -3,15 +3,16 @@
  * They are served in the next turns, and messages that prove life go before them: heartbeats, fences, probes,
  * acknowledgements, all messages of nodes and of the scheduler are handled when they come.
  *
- * The requests of one client keep their order. Between clients the one goes first that has had least since it
- * waits, in shares of turns, so a client with few or small requests does not wait for one with many.
+ * The requests of one client keep their order. Clients get equal shares of turns (fair-order.ts), so a client
+ * with few or small requests does not wait for those with many or large ones.
  */
-import { describe, invariant, isRefusal } from '../../common/errors.js';
+import { describe, isRefusal } from '../../common/errors.js';
 import { Items } from '../../protocol/items.js';
 import type { PeerId } from '../../protocol/map.js';
 import { knownFields } from '../../protocol/validate.js';
 import type { RowsBuffer } from '../shard/host.js';
 import { areEqual } from '../shared/bytes.js';
+import { FairOrder } from '../shared/fair-order.js';
 import type { Work } from '../shared/turn.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
 import { type WaitingEntry, WaitingList } from '../shared/waiting-list.js';
@@ -46,16 +47,13 @@ interface RequestLine {
   readonly client: PeerId;
   readonly list: WaitingList<QueuedRequest>;
   bytes: number;
-  /** Shares of turns that the client has had, counted from those of the client that was served last. */
-  had: number;
+  tag: number;
 }
 
 export class RequestQueue {
   private readonly lines = new Map<PeerId, RequestLine>();
-  /** The lines by what they have had, least first. No line is empty between steps. */
-  private readonly order: RequestLine[] = [];
-  /** `had` of the client that was served last, before that. It only grows while requests wait. */
-  private clock = 0;
+  /** All lines. None is empty between steps. */
+  private readonly order = new FairOrder<RequestLine>();
   /** The account of all bytes here. The transport lets no client send more while they fill its window. */
   private readonly account: WaitingBytes;
 
@@ -112,7 +110,7 @@ export class RequestQueue {
       return this.refuse(from, message);
     if (this.lines.has(from)) return;
     this.lines.set(from, line);
-    this.insert(line);
+    this.order.enter(line, this.host.turn.shareOf(work));
   }
 
   /** A push that finds no room is dropped, and its client sends it again. */
@@ -126,7 +124,6 @@ export class RequestQueue {
 
   private newLine(client: PeerId): RequestLine {
     const { account } = this;
-    if (!this.any) this.clock = 0;
     const own = {
       take: (bytes: number) => {
         if (!account.take(bytes)) return false;
@@ -140,36 +137,20 @@ export class RequestQueue {
     };
     const { maxParked } = this.host.policy;
     const list = new WaitingList<QueuedRequest>({ maxCount: maxParked, account: own, atLimit: 'refuse' });
-    const line: RequestLine = { client, list, bytes: 0, had: this.clock };
+    const line: RequestLine = { client, list, bytes: 0, tag: 0 };
     return line;
-  }
-
-  /** Puts a line behind those that have had as much. */
-  private insert(line: RequestLine): void {
-    let [low, high] = [0, this.order.length];
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      if (this.order[middle]!.had <= line.had) low = middle + 1;
-      else high = middle;
-    }
-    this.order.splice(low, 0, line);
   }
 
   /** Serves what waits, as long as the turn has rows and bytes left. */
   serve(buffers: RowsBuffers | undefined): void {
-    for (let line = this.order[0]; line; line = this.order[0]) {
+    const { turn } = this.host;
+    for (let line = this.order.first; line; line = this.order.first) {
       const { item, parts, since } = line.list.first!;
-      if (!this.host.turn.fits(item.work)) return;
-      invariant(this.order.length === 1 || line.had >= this.clock, 'no client waits for one that had more', {
-        had: line.had,
-        clock: this.clock,
-      });
-      this.clock = line.had;
-      this.order.shift();
+      if (!turn.fits(item.work)) return;
       line.list.shift();
-      line.had += this.host.turn.shareOf(item.work);
-      if (line.list.length > 0) this.insert(line);
-      else this.lines.delete(line.client);
+      const next = line.list.first;
+      this.order.served(line, next && turn.shareOf(next.item.work));
+      if (!next) this.lines.delete(line.client);
       this.serveLate(line.client, item.message, parts, since, buffers);
     }
   }
@@ -201,6 +182,6 @@ export class RequestQueue {
     if (!line) return;
     line.list.takeAll();
     this.lines.delete(client);
-    this.order.splice(this.order.indexOf(line), 1);
+    this.order.leave(line);
   }
 }

@@ -17,6 +17,9 @@ export interface Work {
   readonly bytes: number;
 }
 
+/** The part of a turn that a request without rows is: it takes time, too. */
+const LEAST_SHARE = 1 / 1024;
+
 export class Turn {
   private rows = 0;
   private bytes = 0;
@@ -79,9 +82,9 @@ export class Turn {
     return true;
   }
 
-  /** The part of a turn that a request is; more than 1: it has one for itself. */
+  /** The part of a turn that a request is; more than 1: it has one for itself. No request is nothing. */
   shareOf({ rows, bytes }: Work): number {
-    return Math.max(rows / this.policy.maxTurnRows, bytes / this.policy.maxTurnBytes);
+    return Math.max(rows / this.policy.maxTurnRows, bytes / this.policy.maxTurnBytes, LEAST_SHARE);
   }
 
   private isBeyond(rows: number, bytes: number): boolean {

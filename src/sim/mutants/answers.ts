@@ -2,6 +2,7 @@
 import type { Mutant } from './mutant.js';
 
 const TEST = 'test/core/node/answers.test.ts';
+const QUEUE = 'test/core/node/answer-queue.test.ts';
 const CLOSED = 'test/core/node/closed-links.test.ts';
 
 export const ANSWER_MUTANTS: readonly Mutant[] = [
@@ -14,22 +15,43 @@ export const ANSWER_MUTANTS: readonly Mutant[] = [
   {
     name: 'answers: an answer is charged twice',
     file: 'node/answer-bytes',
-    from: 'this.used += charge;',
-    to: 'this.used += 2 * charge;',
+    from: 'this.usedIn[room] += holder.bytes;',
+    to: 'this.usedIn[room] += 2 * holder.bytes;',
   },
   {
     name: 'answers: a client is charged twice for an answer',
     file: 'node/answer-bytes',
-    from: 'const charge = bytes + HEADER_BYTES;\n        const holder',
-    to: 'const charge = 2 * (bytes + HEADER_BYTES);\n        const holder',
+    from: 'const charge = bytes + HEADER_BYTES;',
+    to: 'const charge = 2 * (bytes + HEADER_BYTES);',
     scenario: { test: TEST, because: 'less is gathered at once, and nothing is wrong with it' },
   },
   {
     name: 'answers: a client keeps its turn while it has pulls that wait',
     file: 'node/answer-queue',
-    from: 'if (line.allowed < bytes)',
-    to: 'if (false)',
+    from: 'next && costOf(next.item.pull)',
+    to: 'next && 0',
     scenario: { test: TEST, because: 'others are served later, and clients ask again' },
+  },
+  {
+    name: 'answers: a large one that has waited for long stops small ones',
+    file: 'node/answer-queue',
+    from: 'this.reserved.add(this.bytes.roomWith(client, bytes));',
+    to: "this.reserved.add('little').add('much');",
+    scenario: { test: QUEUE, because: 'small ones are served later, and clients ask again' },
+  },
+  {
+    name: 'answers: a large one waits as long as others take its room',
+    file: 'node/answer-queue',
+    from: 'this.reserved.add(this.bytes.roomWith(client, bytes));',
+    to: '{}',
+    scenario: { test: QUEUE, because: 'clients end asking at some time, and then it has room' },
+  },
+  {
+    name: 'answers: what a client with much still holds counts as little',
+    file: 'node/answer-bytes',
+    from: "if (holder?.room === 'much')",
+    to: 'if (false)',
+    scenario: { test: TEST, because: 'more is gathered at once, and nothing is wrong with it' },
   },
   {
     name: 'answers: a client that takes nothing is never hung up',
@@ -47,7 +69,7 @@ export const ANSWER_MUTANTS: readonly Mutant[] = [
   {
     name: 'answers: a client that does not read takes the room of all',
     file: 'node/answer-bytes',
-    from: 'if (held > 0 && held + charge > limit * SHARE)',
+    from: 'if (held > 0 && after > limit * SHARE)',
     to: 'if (false)',
     scenario: { test: TEST, because: 'the room is shared in another way, and nothing is wrong with it' },
   },

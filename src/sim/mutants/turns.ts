@@ -2,6 +2,7 @@
 import type { Mutant } from './mutant.js';
 
 const TEST = 'test/core/node/turns.test.ts';
+const ORDER = 'test/core/shared/fair-order.test.ts';
 
 export const TURN_MUTANTS: readonly Mutant[] = [
   {
@@ -36,22 +37,31 @@ export const TURN_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'turns: a client that starves another',
-    file: 'node/request-queue',
-    from: 'if (this.order[middle].had <= line.had)',
-    to: 'if (false)',
+    file: 'shared/fair-order',
+    from: 'this.clock = Math.max(this.clock, client.tag);',
+    to: '',
+    scenario: { test: ORDER, because: 'every request is served at some time' },
   },
   {
     name: 'turns: a client that comes late goes before all others for what they had',
-    file: 'node/request-queue',
-    from: 'had: this.clock',
-    to: 'had: 0',
+    file: 'shared/fair-order',
+    from: 'client.tag = this.clock + cost;',
+    to: 'client.tag = cost;',
+    scenario: { test: ORDER, because: 'every request is served at some time' },
   },
   {
-    name: 'turns: what a client has had is not counted',
-    file: 'node/request-queue',
-    from: 'line.had += this.host.turn.shareOf(item.work);',
+    name: 'turns: what a client asks for costs nothing',
+    file: 'shared/fair-order',
+    from: 'client.tag = this.clock + next;',
     to: '',
-    scenario: { test: TEST, because: 'clients take turns by requests, and nobody starves' },
+    scenario: { test: ORDER, because: 'every request is served at some time' },
+  },
+  {
+    name: 'turns: a small request waits for large ones',
+    file: 'node/request-queue',
+    from: 'this.order.enter(line, this.host.turn.shareOf(work));',
+    to: 'this.order.enter(line, 0);',
+    scenario: { test: TEST, because: 'every request is served at some time' },
   },
   {
     name: 'turns: requests go before others of their client that wait',

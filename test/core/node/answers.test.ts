@@ -89,11 +89,21 @@ describe('the account of answers', () => {
     expect(done(pulls(1, 2, 100))).toBe(2);
   });
 
-  it('gives only little beyond three quarters of the limit, to clients that have little', () => {
+  it('keeps a quarter of the limit for clients that have little', () => {
     const held = silence(0, 1, 2, 3);
     for (const index of [0, 1, 2, 3]) pulls(index, 40);
-    expect(held.map(answers)).toEqual([SHARE, SHARE, SHARE, 2]);
+    expect(held.map(answers)).toEqual([SHARE, SHARE, SHARE, 1]);
     expect(done(pulls(4, 40))).toBe(40);
+  });
+
+  it('keeps three quarters of the limit for clients that have much', () => {
+    start({ clients: 24 });
+    const few = Array.from({ length: 20 }, (_, index) => index + 1);
+    const held = silence(...few);
+    for (const index of few) pulls(index, 1);
+    // The little room has 16 of them.
+    expect(held.filter((hold) => answers(hold) === 1)).toHaveLength(16);
+    expect(done(pulls(0, 3, SHARE))).toBe(3);
   });
 
   it('never exceeds its limit, whoever asks', () => {
@@ -132,15 +142,31 @@ describe('the bytes of a client', () => {
   });
 });
 
+describe('a client with much', () => {
+  it('stays among those with much until it holds nothing, so that it cannot fill the room of others', () => {
+    start();
+    const account = new AnswerBytes({ maxAnswerBytes: 64_000, answerStallMs: STALL });
+    expect([account.roomWith(1, 900), account.roomWith(1, 1000)]).toEqual(['little', 'much']);
+    account.charge(1, 900, 0);
+    expect(account.roomWith(1, 0)).toBe('much');
+    account.report([[1, 10]], 0);
+    account.charge(1, 5000, 0);
+    account.report([[1, 1]], 0);
+    expect([account.used, account.roomWith(1, 0)]).toEqual([1, 'much']);
+    account.report([[1, 0]], 0);
+    expect([account.used, account.roomWith(1, 0)]).toEqual([0, 'little']);
+  });
+});
+
 describe('pulls that wait for room', () => {
   it('are served in turns by bytes, so that large answers of one client leave room for small ones', () => {
     start();
     const held = silence(0, 1, 2, 3, 4);
     for (const index of [0, 1, 2]) pulls(index, SHARE);
-    // The last quarter is open to clients 3 and 4 while they have little.
+    // The last quarter is open to client 4 while it has little.
     const large = pulls(3, 8, 4);
     const small = pulls(4, 32);
-    expect([done(large), done(small), answers(held[3]), answers(held[4])]).toEqual([0, 0, 1, 2]);
+    expect([done(large), done(small), answers(held[3]), answers(held[4])]).toEqual([0, 0, 0, 1]);
     const before = cluster.history.length;
     for (const hold of held) hold.release();
     cluster.advance(300);
@@ -151,6 +177,22 @@ describe('pulls that wait for room', () => {
         .slice(0, 10)
         .reduce((sum, [to, rows]) => sum + (to === cluster.clients[index]!.id ? rows! : 0), 0);
     expect(Math.abs(bytes(3) - bytes(4))).toBeLessThanOrEqual(4);
+  });
+
+  it('leave the room of small ones to them, also when a large one has waited for long', () => {
+    start();
+    const held = silence(0, 1, 2);
+    for (const index of [0, 1, 2]) pulls(index, SHARE);
+    const large = pulls(3, 1, 4);
+    cluster.advance(STALL + 300);
+    const [hungUp] = cluster.eventsNamed('client.hungUp');
+    expect(hungUp).toBeDefined();
+    expect(done(large)).toBe(1);
+    for (const index of [0, 1, 2]) pulls(index, 40);
+    pulls(3, 1, 4);
+    cluster.advance(STALL);
+    expect(done(pulls(4, 40))).toBe(40);
+    for (const hold of held) hold.release();
   });
 
   it('are answered TIMEOUT after parkedPullMs', () => {

@@ -197,6 +197,24 @@ describe('between clients', () => {
     expect(Math.abs(rows.get(a)! - rows.get(b)!)).toBeLessThanOrEqual(ROWS);
   });
 
+  it('a small request goes before large ones that came before it', () => {
+    const { a, b, pull, turn } = start();
+    for (let i = 0; i < 3; i++) pull(a, keys(5 * ROWS));
+    pull(b, keys(2));
+    const c = cluster.clients[2]!.id;
+    pull(c, keys(3 * ROWS));
+    pull(b, keys(1));
+    expect([1, 2, 3, 4].map(() => answered(turn()))).toEqual([
+      [
+        [b, 2],
+        [b, 1],
+      ],
+      [[c, 3 * ROWS]],
+      [[a, 5 * ROWS]],
+      [[a, 5 * ROWS]],
+    ]);
+  });
+
   it('a client that comes late does not go before all others for what they had', () => {
     const { a, b, pull, turn } = start();
     for (let i = 0; i < 40; i++) pull(a, keys(4));
