@@ -89,6 +89,10 @@ export function describe(error: unknown): string {
   return advice === undefined || line.includes(advice) ? line : `${line}: ${advice}`;
 }
 
+/** The stack of anything thrown, for a bug in a log; without one its message. */
+export const traceOf = (error: unknown): string =>
+  error instanceof Error ? (error.stack ?? error.message) : String(error);
+
 /**
  * The code of a failure: its own, SYSTEM_LIMIT for a limit of the operating system, which is not the fault of
  * what was asked for, and else `otherwise`.

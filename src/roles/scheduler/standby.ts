@@ -6,6 +6,7 @@
 import { hostname } from 'node:os';
 import { describe, KintsugiError } from '../../common/errors.js';
 import { advertisedAddress, formatAddress, parseAddress } from '../../net/address.js';
+import { tellHungUp } from '../../net/hung-up.js';
 import { type Logger, monotonicMs } from '../../net/log.js';
 import { Repeats } from '../../net/repeats.js';
 import {
@@ -106,6 +107,7 @@ export class Standby {
         onClose: () => {},
         onError: (link, error) =>
           options.log.error('scheduler.error', { remote: link.remote, message: describe(error) }),
+        onHungUp: (link, reason) => tellHungUp(options.log, link, reason),
       },
     });
     this.address = formatAddress({ host, port: this.listener.port });
