@@ -24,6 +24,8 @@ import { createEndpoints } from '../endpoints.js';
 
 /** Only a leader has these. */
 const PAGES: ReadonlySet<string> = new Set(['/status', '/events']);
+/** A leader takes these as the first message of a link. */
+const FIRST_MESSAGES: ReadonlySet<string> = new Set(['join', 'attach', 'status', 'events', 'pulse']);
 const EVERYWHERE: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 
 export interface StandbyOptions {
@@ -105,9 +107,9 @@ export class Standby {
         onOpen: () => {},
         onMessage: (link, header) => this.redirect(link, header),
         onClose: () => {},
+        onHungUp: (link, reason) => tellHungUp(options.log, link, reason),
         onError: (link, error) =>
           options.log.error('scheduler.error', { remote: link.remote, message: describe(error) }),
-        onHungUp: (link, reason) => tellHungUp(options.log, link, reason),
       },
     });
     this.address = formatAddress({ host, port: this.listener.port });
@@ -123,7 +125,7 @@ export class Standby {
   /** Answers the first message of any peer with the address of the leader. */
   private redirect(link: Link, header: Record<string, unknown>): void {
     const { t } = toMessage(header);
-    if (t !== 'join' && t !== 'attach' && t !== 'status' && t !== 'pulse')
+    if (!FIRST_MESSAGES.has(t))
       throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');
     link.send({ t: 'redirect', to: this.leader ?? '' });
     link.close('another scheduler leads');
