@@ -102,6 +102,14 @@ export function codeOf(error: unknown, otherwise: ErrorCode): ErrorCode {
   return systemLimit(error) === undefined ? otherwise : 'SYSTEM_LIMIT';
 }
 
+/**
+ * The error of something that failed: `text` says what, and `error` why, as its code (`codeOf`), in the
+ * message and as its cause.
+ */
+export function causedBy(error: unknown, otherwise: ErrorCode, text: string): KintsugiError {
+  return new KintsugiError(codeOf(error, otherwise), `${text}: ${describe(error)}`, { cause: error });
+}
+
 /** A value of a user in a message: one line, at most `most` characters and "...". Takes every value. */
 export function valueText(value: unknown, most = 40): string {
   const text = wholeText(value, most);
