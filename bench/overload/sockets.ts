@@ -1,9 +1,11 @@
 /**
- * Connections of an attack that prove nothing: a third of them say nothing, a third send half of a frame
- * after a correct upgrade, a third send an upgrade byte by byte. What is closed is opened again. The process
- * leaves when its parent does.
+ * Connections of an attack, in four parts: some say nothing, some send half of a frame after a correct
+ * upgrade, some send an upgrade byte by byte, and some say hello and then send a request byte by byte. What
+ * is closed is opened again. The process leaves when its parent does.
  */
 import { connect, type Socket } from 'node:net';
+import { openingOf } from '../../src/net/transport/inbound.js';
+import { encodeFrame } from '../../src/protocol/frame.js';
 import type { AttackOutcome } from './attack.js';
 import type { CrowdReport } from './crowd.js';
 
@@ -11,6 +13,8 @@ export interface AttackSocketsOptions {
   /** host:port of each PS. */
   addresses: string[];
   count: number;
+  /** Id of the job, which has no token. */
+  job: string;
 }
 
 const BYTE_MS = 1000;
@@ -19,7 +23,7 @@ const OPENED_AT_ONCE = 64;
 const TURN_MS = 20;
 
 const UPGRADE = [
-  'GET /link HTTP/1.1',
+  'GET /link/small HTTP/1.1',
   'Host: ps',
   'Upgrade: websocket',
   'Connection: Upgrade',
@@ -30,7 +34,29 @@ const UPGRADE = [
 /** A masked binary frame of 4,000 bytes, of which 1,000 follow. */
 const HALF_FRAME = Buffer.concat([Buffer.from([0x82, 0xfe, 0x0f, 0xa0, 0, 0, 0, 0]), Buffer.alloc(1000)]);
 
-type SocketHabit = (socket: Socket) => void;
+/** Bytes of a request that every window has room for, and of one that needs room of its own. */
+const [SMALL_REQUEST, LARGE_REQUEST] = [128 << 10, 24 << 20];
+/** One connection of so many that say hello begins a large request. */
+const LARGE_EVERY = 16;
+/** Ids that no client of the job gets. */
+const FIRST_ID = 1_000_000_000;
+
+/** A binary and final message of less than 126 bytes, masked with zeros. */
+const messageOf = (bytes: Uint8Array): Uint8Array =>
+  Uint8Array.from([0x82, 0x80 | bytes.byteLength, 0, 0, 0, 0, ...bytes]);
+
+const PROOF = messageOf(encodeFrame({ t: 'proof', nonce: new Uint8Array(32) }));
+const ONE_BYTE = messageOf(new Uint8Array(1));
+
+function everyByte(socket: Socket, send: () => boolean): void {
+  const timer = setInterval(() => {
+    if (!send()) clearInterval(timer);
+  }, BYTE_MS);
+  socket.once('close', () => clearInterval(timer));
+}
+
+/** `turn`: number of the connection. */
+type SocketHabit = (socket: Socket, turn: number) => void;
 const HABITS: readonly SocketHabit[] = [
   () => {},
   (socket) => {
@@ -39,15 +65,24 @@ const HABITS: readonly SocketHabit[] = [
   },
   (socket) => {
     let at = 0;
-    const timer = setInterval(() => {
+    everyByte(socket, () => {
       socket.write(UPGRADE.charAt(at++));
-      if (at === UPGRADE.length) clearInterval(timer);
-    }, BYTE_MS);
-    socket.once('close', () => clearInterval(timer));
+      return at < UPGRADE.length;
+    });
+  },
+  (socket, turn) => {
+    const hello = { t: 'hello', peer: FIRST_ID + turn, inc: 0, job };
+    const isLarge = Math.floor(turn / HABITS.length) % LARGE_EVERY === 0;
+    const request = openingOf(isLarge ? LARGE_REQUEST : SMALL_REQUEST);
+    socket.write(UPGRADE);
+    socket.once('data', () => {
+      for (const message of [PROOF, messageOf(encodeFrame(hello)), messageOf(request)]) socket.write(message);
+      everyByte(socket, () => socket.write(ONE_BYTE) || true);
+    });
   },
 ];
 
-const { addresses, count } = JSON.parse(process.argv[2]!) as AttackSocketsOptions;
+const { addresses, count, job } = JSON.parse(process.argv[2]!) as AttackSocketsOptions;
 const outcome: AttackOutcome = { answered: 0, refused: {}, pushed: [] };
 let opened = 0;
 let next = 0;
@@ -61,7 +96,7 @@ function open(): void {
   socket.on('connect', () => {
     connected = true;
     outcome.answered++;
-    HABITS[turn % HABITS.length]!(socket);
+    HABITS[turn % HABITS.length]!(socket, turn);
   });
   socket.on('error', (error: NodeJS.ErrnoException) => {
     const code = connected ? 'closed' : (error.code ?? 'error');

@@ -65,7 +65,7 @@ export function keepOption(what = 'checkpoints'): Option {
  */
 export function asFailure(error: unknown): unknown {
   const failed = error instanceof KintsugiError && error.code !== 'BAD_ARGUMENT';
-  return failed ? new RunFailure(error.code, error.message, { cause: error }) : error;
+  return failed ? RunFailure.of(error) : error;
 }
 
 /** The text of --barrier, in all commands that have it. */

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { codeOf, describe, KintsugiError } from '../common/errors.js';
+import { causedBy, KintsugiError } from '../common/errors.js';
 import { MAX_TIMER_MS } from '../common/options.js';
 import {
   isOptimizerKind,
@@ -358,8 +358,7 @@ function secretOf(flag: string, file: string | undefined, fallback: string | und
   try {
     secret = readFileSync(file, 'utf8').trim();
   } catch (error) {
-    const text = `${flag} ${file} cannot be read: ${describe(error)}`;
-    throw new KintsugiError(codeOf(error, 'BAD_ARGUMENT'), text);
+    throw causedBy(error, 'BAD_ARGUMENT', `${flag} ${file} cannot be read`);
   }
   if (secret === '') throw bad(`${flag} ${file} is empty`);
   return secret;

@@ -2,7 +2,7 @@
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import type { Command } from 'commander';
-import { codeOf, describe, KintsugiError } from '../common/errors.js';
+import { causedBy, KintsugiError } from '../common/errors.js';
 import { PACKAGE_ROOT, VERSION } from '../common/package-root.js';
 
 const EXAMPLE = join(PACKAGE_ROOT, 'examples/project');
@@ -27,10 +27,7 @@ function makeFolder(directory: string): void {
     mkdirSync(directory, { recursive: true });
     names = readdirSync(directory);
   } catch (error) {
-    throw new KintsugiError(
-      codeOf(error, 'BAD_ARGUMENT'),
-      `"${directory}" cannot be made: ${describe(error)}`,
-    );
+    throw causedBy(error, 'BAD_ARGUMENT', `"${directory}" cannot be made`);
   }
   if (names.length === 0) return;
   throw new KintsugiError(

@@ -210,9 +210,7 @@ function asRunFailure(error: unknown): unknown {
     'CLOSED',
     'SYSTEM_LIMIT',
   ]);
-  return error instanceof KintsugiError && codes.has(error.code)
-    ? new RunFailure(error.code, error.message)
-    : error;
+  return error instanceof KintsugiError && codes.has(error.code) ? RunFailure.of(error) : error;
 }
 
 export function registerLocal(program: Command): void {

@@ -1,7 +1,7 @@
 /** `kintsugi plan`: says what a job would need, before there is one. */
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { codeOf, describe, KintsugiError } from '../common/errors.js';
+import { causedBy, KintsugiError } from '../common/errors.js';
 import { MAX_GROUPS, parseCode } from '../core/placement/job.js';
 import { OPTIMIZER_KINDS } from '../engine/optimizers.js';
 import { measureRates } from '../fleet/local/measure.js';
@@ -58,10 +58,7 @@ function ratesOf(file: string): PlannerRates {
   try {
     given = JSON.parse(readFileSync(file, 'utf8'));
   } catch (error) {
-    throw new KintsugiError(
-      codeOf(error, 'BAD_ARGUMENT'),
-      `--rates ${file} is not a JSON file: ${describe(error)}`,
-    );
+    throw causedBy(error, 'BAD_ARGUMENT', `--rates ${file} is not a JSON file`);
   }
   if (typeof given !== 'object' || given === null || Array.isArray(given))
     throw new KintsugiError('BAD_ARGUMENT', `--rates ${file} must hold a JSON object`);

@@ -80,7 +80,7 @@ export async function supervise(
   try {
     const signal = await Promise.race([stopped, supervisor.ended]);
     await supervisor.stop(signal === 'SIGTERM' ? 'SIGTERM' : 'SIGINT').catch((error: unknown) => {
-      throw error instanceof KintsugiError ? new RunFailure(error.code, error.message) : error;
+      throw error instanceof KintsugiError ? RunFailure.of(error) : error;
     });
   } catch (error) {
     // The other processes hold shards, so they drain even though one was refused.

@@ -55,7 +55,7 @@ interface PsFlags extends SharedFlags {
 async function leave(ps: RunningPs, timeoutMs: number, log: Logger): Promise<void> {
   log.info('ps.draining', { timeoutMs });
   await ps.drain(timeoutMs).catch((error: unknown) => {
-    throw error instanceof KintsugiError ? new RunFailure(error.code, error.message) : error;
+    throw error instanceof KintsugiError ? RunFailure.of(error) : error;
   });
   log.info('ps.drained');
 }
@@ -93,7 +93,7 @@ async function run({ processes, ...flags }: PsFlags): Promise<void> {
     pulses: true,
     log,
     onStale: end,
-    onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),
+    onFailed: (error) => end(RunFailure.of(error)),
   });
   const ps = await Promise.race([starting, stopped]);
   // This PS has not joined, so it holds nothing. Its process ends even while a connection is being made.

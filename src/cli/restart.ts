@@ -27,8 +27,7 @@ async function run(nodes: string[], flags: RestartFlags): Promise<void> {
   };
   const options = { timeoutMs: flags.timeout, onRestarted, ...(nodes.length > 0 && { nodes }) };
   const all = await withClient(flags, (client) => restart(client, options)).catch((error: unknown) => {
-    if (error instanceof KintsugiError && error.code === 'TIMEOUT')
-      throw new RunFailure(error.code, error.message, { cause: error });
+    if (error instanceof KintsugiError && error.code === 'TIMEOUT') throw RunFailure.of(error);
     throw error;
   });
   process.stdout.write(flags.json ? `${JSON.stringify(all)}\n` : `${all.length} PS were restarted\n`);

@@ -3,7 +3,7 @@
  * `kintsugi: CODE: message`. Exit 2 means bad input or a refusal, exit 1 a failed run or a bug.
  */
 import { CommanderError } from 'commander';
-import { codeOf, describe, KintsugiError } from '../common/errors.js';
+import { causedBy, codeOf, describe, KintsugiError } from '../common/errors.js';
 import { RunFailure } from './failure.js';
 import { createProgram } from './program.js';
 
@@ -28,9 +28,7 @@ function fail(error: unknown): void {
  */
 function endOutput(error: NodeJS.ErrnoException): void {
   if (error.code !== 'EPIPE' && process.exitCode === undefined)
-    fail(
-      new RunFailure(codeOf(error, 'BAD_ARGUMENT'), `standard output cannot be written: ${describe(error)}`),
-    );
+    fail(RunFailure.of(causedBy(error, 'BAD_ARGUMENT', 'standard output cannot be written')));
   process.stderr.write('', () => process.exit());
 }
 

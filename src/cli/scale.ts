@@ -59,9 +59,7 @@ async function follow(
 
 /** A refusal is bad input; a change that was begun and taken back is a failed run. */
 function takenBack(error: unknown): unknown {
-  return error instanceof KintsugiError && error.code === 'TIMEOUT'
-    ? new RunFailure(error.code, error.message)
-    : error;
+  return error instanceof KintsugiError && error.code === 'TIMEOUT' ? RunFailure.of(error) : error;
 }
 
 function moved({ shardsMoved, bytesMoved }: ChangeStatus): string {

@@ -110,7 +110,7 @@ async function run(flags: SchedulerFlags): Promise<void> {
     placeTried: process.env[PLACE_TRIED_ENV] === 'yes',
     restore: flags.restore === undefined ? undefined : { ...placeAndNumber(flags.restore), groups },
     log,
-    onFailed: (error) => end(new RunFailure(error.code, error.message, { cause: error })),
+    onFailed: (error) => end(RunFailure.of(error)),
   });
   const scheduler = await Promise.race([starting, stopped]);
   // This scheduler has decided nothing yet. Its process ends without waiting for a place or a store.

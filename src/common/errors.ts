@@ -89,6 +89,10 @@ export function describe(error: unknown): string {
   return advice === undefined || line.includes(advice) ? line : `${line}: ${advice}`;
 }
 
+/** The stack of anything thrown, for a bug in a log; without one its message. */
+export const traceOf = (error: unknown): string =>
+  error instanceof Error ? (error.stack ?? error.message) : String(error);
+
 /**
  * The code of a failure: its own, SYSTEM_LIMIT for a limit of the operating system, which is not the fault of
  * what was asked for, and else `otherwise`.
@@ -96,6 +100,14 @@ export function describe(error: unknown): string {
 export function codeOf(error: unknown, otherwise: ErrorCode): ErrorCode {
   if (error instanceof KintsugiError) return error.code;
   return systemLimit(error) === undefined ? otherwise : 'SYSTEM_LIMIT';
+}
+
+/**
+ * The error of something that failed: `text` says what, and `error` why, as its code (`codeOf`), in the
+ * message and as its cause.
+ */
+export function causedBy(error: unknown, otherwise: ErrorCode, text: string): KintsugiError {
+  return new KintsugiError(codeOf(error, otherwise), `${text}: ${describe(error)}`, { cause: error });
 }
 
 /** A value of a user in a message: one line, at most `most` characters and "...". Takes every value. */

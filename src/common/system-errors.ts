@@ -35,6 +35,7 @@ const MOST_CAUSES = 8;
 interface SystemError {
   code?: unknown;
   syscall?: unknown;
+  message?: unknown;
   cause?: unknown;
   errors?: unknown;
 }
@@ -43,10 +44,11 @@ interface SystemError {
 export function systemLimit(error: unknown): string | undefined {
   let each = error as SystemError | undefined | null;
   for (let depth = 0; depth < MOST_CAUSES && typeof each === 'object' && each !== null; depth++) {
-    const { code, syscall } = each;
+    const { code, syscall, message } = each;
     if (typeof code === 'string' && Object.hasOwn(LIMITS, code)) return LIMITS[code];
     if (code === 'EAGAIN' && typeof syscall === 'string' && /^spawn|fork|uv_thread/.test(syscall))
       return PROCESSES;
+    if (code === 'ERR_WORKER_INIT_FAILED' && /EAGAIN/.test(String(message))) return PROCESSES;
     each = (each.cause ?? (Array.isArray(each.errors) ? each.errors[0] : undefined)) as typeof each;
   }
   return undefined;

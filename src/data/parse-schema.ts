@@ -1,6 +1,6 @@
 /** Makes a schema of the JSON of a user. An error is one line: where, what must be there, what is there. */
 import { readFile } from 'node:fs/promises';
-import { codeOf, describe, KintsugiError, valueText } from '../common/errors.js';
+import { causedBy, KintsugiError, valueText } from '../common/errors.js';
 import { checkText } from '../common/options.js';
 import type { InitializerSpec } from '../engine/native.js';
 import {
@@ -114,8 +114,7 @@ export async function readSchema(file: string): Promise<Schema> {
   try {
     value = JSON.parse(await readFile(file, 'utf8'));
   } catch (error) {
-    const text = `--schema ${file} must be a file of JSON: ${describe(error).split('\n')[0]}`;
-    throw new KintsugiError(codeOf(error, 'BAD_ARGUMENT'), text, { cause: error });
+    throw causedBy(error, 'BAD_ARGUMENT', `--schema ${file} must be a file of JSON`);
   }
   return parseSchema(value, file);
 }

@@ -4,7 +4,7 @@
  * connection that it made. Messages may be lost (the protocol repeats them) but are not reordered within a
  * connection.
  */
-import { codeOf, describe, KintsugiError } from '../common/errors.js';
+import { codeOf, describe, KintsugiError, traceOf } from '../common/errors.js';
 import type { Busy } from '../core/client/state.js';
 import type { ReceivedBytes } from '../core/shared/received-bytes.js';
 import { Retry } from '../core/shared/retry.js';
@@ -16,6 +16,7 @@ import type { Role } from '../protocol/senders.js';
 import { toMessage } from '../protocol/validate.js';
 import type { PeerAddress } from './address-book.js';
 import { each } from './effects.js';
+import { tellHungUp } from './hung-up.js';
 import { type Logger, monotonicMs } from './log.js';
 import type { Caller, Peer } from './peer.js';
 import { bytesOf, Postbox, type Posted } from './postbox.js';
@@ -105,6 +106,7 @@ export class Peers {
       if (caller) this.options.onDrain?.(caller.id);
     },
     onClose: (link) => this.onClose(link),
+    onHungUp: (link, reason) => tellHungUp(this.options.log, link, reason),
     onError: (link, error) => this.onError(link, error),
   };
 
@@ -439,7 +441,7 @@ export class Peers {
     this.options.log.error('peer.error', {
       peer: this.byLink.get(link.id)?.id ?? null,
       remote: link.remote,
-      message: error instanceof Error ? (error.stack ?? error.message) : String(error),
+      message: traceOf(error),
     });
   }
 }

@@ -325,10 +325,14 @@ export interface UnrecoverableReport extends ShardOf {
   v: number;
   blocks: number;
 }
-/** A sink of this owner's stream has not answered for `sinkStallMs`: acknowledgements wait for it. */
+/**
+ * A sink of this owner's stream has not answered for `sinkStallMs`: acknowledgements wait for it. It is told
+ * again and again. `forMs`: for so long.
+ */
 export interface Stalled extends StreamOf {
   t: 'stalled';
   v: number;
+  forMs?: number;
 }
 /** The system refused this node memory for the shard, which was dropped before it was complete. */
 export interface ShardRefused extends ShardOf {

@@ -248,7 +248,7 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
   movePace: { bytesPerSecond: natural },
   moveProgress: { items: list(tuple(natural, natural)) },
   leave: { inc: natural, restart: optional(bool) },
-  stalled: { ...stream, v: natural },
+  stalled: { ...stream, v: natural, forMs: optional(natural) },
   shardRefused: { ...shard, gen: natural, mirror: optional(natural) },
   replaceSink: { id: natural, g: natural, sid: natural },
   sinkReplaced: { id: natural, done: bool },

@@ -136,6 +136,16 @@ describe.skipIf(!hasEtcd)('several schedulers', () => {
     busy.process.kill('SIGKILL');
   }, 90_000);
 
+  it('commands that are told of one that stands by reach the one that leads', async () => {
+    const job = await Job.start(2);
+    const [standby] = job.others(await job.leader());
+    const to = ['--scheduler', standby!.address];
+    const scaled = await kintsugi(['scale', '--ps', '4', ...to]);
+    expect([scaled.code, scaled.stdout]).toEqual([0, expect.stringMatching(/^4 PS serve/m)]);
+    const events = await kintsugi(['events', ...to]);
+    expect([events.code, events.stdout]).toEqual([0, expect.stringContaining('ps-3')]);
+  }, 90_000);
+
   it('one that stands by says where the pages of the job are', async () => {
     const job = await Job.start(2);
     const first = await job.leader();

@@ -171,7 +171,7 @@ const FIELDS: Record<Message['t'], object> = {
     rows: 5,
     held: [[3, 1, 4096, 17]],
   },
-  stalled: { ...stream, v: 9 },
+  stalled: { ...stream, v: 9, forMs: 3000 },
   shardRefused: { ...shard, gen: 4, mirror: 12 },
   replaceSink: { id: 2, g: 3, sid: 12 },
   sinkReplaced: { id: 2, done: true },

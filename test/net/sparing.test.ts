@@ -63,6 +63,39 @@ it('a PS whose sinks do not answer tells of each node, and not of each shard', (
   expect(state.lines[1]).toEqual(['sink.stalled', expect.objectContaining({ node: 4 })]);
 });
 
+it('an hour of a save plan that fails is a few lines, and a checkpoint that is made ends it', () => {
+  const { state, log } = virtual();
+  const attempt = (number: number, end: LogFields | undefined) => {
+    log.info('checkpoint.begun', { plan: 'export', number, attempt: number.toString(16) });
+    if (end) log.info('checkpoint.failed', { plan: 'export', number, ...end });
+    else log.info('checkpoint.done', { plan: 'export', number, rows: 1 });
+  };
+  const away = { code: 'PLACE_FAILED', message: 'ECONNREFUSED' };
+  for (let number = 0; number < 720; number++) {
+    state.now = number * 5000;
+    attempt(number, away);
+  }
+  const lines = (name: string) => state.lines.filter(([event]) => event === name).map(([, fields]) => fields);
+  expect(lines('checkpoint.failed').map(({ repeated }) => repeated)).toEqual([undefined, 12, 108]);
+  expect(lines('checkpoint.begun').map(({ number }) => number)).toEqual([0, 1, 13, 121]);
+  // Another reason is news, and so is a checkpoint, whose beginning has been told of no more.
+  attempt(720, { code: 'TIMEOUT', message: 'late' });
+  expect(state.lines.at(-1)![1]).toEqual({ plan: 'export', number: 720, code: 'TIMEOUT', message: 'late' });
+  attempt(721, undefined);
+  expect(state.lines.at(-1)![0]).toBe('checkpoint.done');
+  const before = state.lines.length;
+  attempt(722, undefined);
+  attempt(723, away);
+  attempt(724, away);
+  expect(state.lines.slice(before).map(([event, { number }]) => [event, number])).toEqual([
+    ['checkpoint.begun', 722],
+    ['checkpoint.done', 722],
+    ['checkpoint.begun', 723],
+    ['checkpoint.failed', 723],
+    ['checkpoint.begun', 724],
+  ]);
+});
+
 it('other causes, and one that was over for a while, are told at once; so is every change', () => {
   const { state, log } = virtual();
   log.warn('operator.pass', { job: 'a/one', message: 'x' });

@@ -173,11 +173,17 @@ export class Liveness {
     });
   }
 
-  /** True while the event loop of the newest process turns, late, and has for `overloadedMs`. */
-  isOverloaded(id: PeerId, now: number): boolean {
+  /** True while the event loop of the newest process turns, but late. */
+  isBusy(id: PeerId, now: number): boolean {
     const node = this.nodes.get(id);
-    if (!node || now - node.lateAt > SPELL_MS || this.lifeOf(id, now) !== 'turning') return false;
-    return node.lateAt - node.lateFrom >= this.policy.overloadedMs;
+    return node !== undefined && now - node.lateAt <= SPELL_MS && this.lifeOf(id, now) === 'turning';
+  }
+
+  /** True while it is busy, and has been for `overloadedMs`. */
+  isOverloaded(id: PeerId, now: number): boolean {
+    if (!this.isBusy(id, now)) return false;
+    const { lateAt, lateFrom } = this.nodes.get(id)!;
+    return lateAt - lateFrom >= this.policy.overloadedMs;
   }
 
   /** Nodes that are overloaded, and were not when this was last called. */

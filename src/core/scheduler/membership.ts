@@ -127,6 +127,14 @@ export class Membership {
     return this.vanishing.isSuspect(node) ? 'gone' : this.liveness.lifeOf(node, this.now);
   }
 
+  /**
+   * The process turns, but late, so it is behind with everything. What waits for it, for `forMs` by now,
+   * waits as long as for a process that has stopped.
+   */
+  isOnlyBusy(node: PeerId, forMs: number): boolean {
+    return forMs < this.policy.stoppedMs && this.liveness.isBusy(node, this.now);
+  }
+
   isOverloaded(node: PeerId): boolean {
     return this.liveness.isOverloaded(node, this.now);
   }

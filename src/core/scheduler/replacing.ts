@@ -24,13 +24,17 @@ export class Replacing {
     private readonly membership: Membership,
   ) {}
 
-  /** A sink is replaced only if the group can do without it meanwhile. */
+  /**
+   * A sink is replaced only if the group can do without it meanwhile. A node that is only busy will answer,
+   * and to build its sink anew would make others busy, too.
+   */
   onStalled(from: PeerId, report: MessageOf<'stalled'>): void {
     const group = this.groupOf(report.g);
     const owner = group?.data[report.m];
     if (group?.version !== report.v || owner?.gen !== report.gen || owner.node !== from) return;
     const sink = group.sinks.find((entry) => entry.sid === report.sid);
     if (!sink || !this.canDoWithout(group, sink)) return;
+    if (this.membership.isOnlyBusy(sink.node, report.forMs ?? 0)) return;
     this.avoided.stalled(sink.node);
     this.replaceSink(report.g, report.sid, 'stalled');
   }

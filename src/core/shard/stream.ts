@@ -412,7 +412,9 @@ export class Stream {
       follower.stall.asked(now);
       const { id: g, version: v } = this.group;
       const { sid, node } = follower.entry;
-      this.host.out.send(SCHEDULER, { t: 'stalled', g, m: this.owner.member, sid, gen: this.owner.gen, v });
+      const stream = { g, m: this.owner.member, sid, gen: this.owner.gen };
+      const forMs = Math.round(follower.stall.quietMs(now));
+      this.host.out.send(SCHEDULER, { t: 'stalled', ...stream, v, forMs });
       this.host.out.event('sink.stalled', { group: g, member: this.owner.member, sid, node });
     }
   }

@@ -245,7 +245,8 @@ export class ReceiveLink {
   /** A piece of the frame came. False: the other side had no credit for it. */
   takePiece(bytes: number): boolean {
     const { account, frame } = this;
-    this.heardAt = account.now;
+    // Every link may send so much at once: one that sends its frame by and by must not keep room for it.
+    if (bytes >= Math.min(PIECE_BYTES, frame!.total - frame!.arrived)) this.heardAt = account.now;
     this.credit -= bytes;
     account.hold(bytes);
     frame!.arrived += bytes;

@@ -45,6 +45,11 @@ export class Retry {
     this.waitMs = this.options.waitMs;
   }
 
+  /** Milliseconds since the last answer; infinite: there was none since the last `reset`. */
+  quietMs(now: number): number {
+    return now - this.answeredAt;
+  }
+
   /** The last answer is not older than the wait. */
   answering(now: number): boolean {
     return now - this.answeredAt <= this.waitMs;

@@ -1,7 +1,7 @@
 /** Options of `kintsugi local`, and the checks that need no process to be started. */
 import { accessSync, constants, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { codeOf, describe, KintsugiError } from '../../common/errors.js';
+import { causedBy, KintsugiError } from '../../common/errors.js';
 import { demandOptional } from '../../common/optional.js';
 import { parseCode, poolsFor } from '../../core/placement/job.js';
 import type { SavePlan } from '../../protocol/saving.js';
@@ -72,10 +72,7 @@ export function checkWritable(flag: string, file: string): void {
     accessSync(directory, constants.W_OK);
     if (statSync(file, { throwIfNoEntry: false })?.isDirectory()) throw new Error('it is a directory');
   } catch (error) {
-    throw new KintsugiError(
-      codeOf(error, 'BAD_ARGUMENT'),
-      `${flag} ${file} cannot be written: ${describe(error)}`,
-    );
+    throw causedBy(error, 'BAD_ARGUMENT', `${flag} ${file} cannot be written`);
   }
 }
 

@@ -91,7 +91,7 @@ export class ReplicaLink {
         this.settle(message.id);
       } catch (error) {
         const own = error instanceof KintsugiError ? error : undefined;
-        this.settle(message.id, own ?? new KintsugiError('BAD_FRAME', describe(error)));
+        this.settle(message.id, own ?? new KintsugiError('BAD_FRAME', describe(error), { cause: error }));
         if (own?.code !== 'BAD_ARGUMENT') throw error;
       }
     }

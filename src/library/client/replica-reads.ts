@@ -297,5 +297,6 @@ function staleness(rest: readonly ReadPiece[]): KintsugiError {
   const [{ error, call, shard }] = rest as [ReadPiece];
   const where = `table "${call.spec.name}", shard ${shard}`;
   if (!error) return new KintsugiError('STALE_REPLICA', `no replica serves ${where}`);
-  return new KintsugiError('STALE_REPLICA', `no replica answers for ${where}: ${error.message}`);
+  const text = `no replica answers for ${where}: ${error.message}`;
+  return new KintsugiError('STALE_REPLICA', text, { cause: error });
 }

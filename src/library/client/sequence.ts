@@ -61,7 +61,9 @@ export class PushSequence {
     } catch (error) {
       await begins;
       if (!numbered)
-        this.over ??= new KintsugiError('ABORTED', `a push before this one failed: ${describe(error)}`);
+        this.over ??= new KintsugiError('ABORTED', `a push before this one failed: ${describe(error)}`, {
+          cause: error,
+        });
       throw error;
     } finally {
       end();

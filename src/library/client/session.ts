@@ -4,7 +4,7 @@
  * which are numbers of requests.
  */
 
-import { aborted, describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
+import { aborted, causedBy, type ErrorCode, KintsugiError } from '../../common/errors.js';
 import { MAX_TIMER_MS } from '../../common/options.js';
 import {
   type ClientEffect,
@@ -429,7 +429,7 @@ export class Session {
       else if (waiting) waiting.answer = waiting.onAnswer?.(effect.message, effect.parts);
       return undefined;
     } catch (error) {
-      const unreadable = new KintsugiError('BAD_FRAME', `an answer cannot be read: ${describe(error)}`);
+      const unreadable = causedBy(error, 'BAD_FRAME', 'an answer cannot be read');
       this.waiting.delete(effect.ticket);
       waiting?.reject(error instanceof KintsugiError ? error : unreadable);
       this.run(this.core.step({ kind: 'forget', ticket: effect.ticket }));
@@ -438,10 +438,10 @@ export class Session {
     }
   }
 
-  private settle(ticket: number, error: { code: ErrorCode; message: string } | undefined): void {
+  private settle(ticket: number, refusal: { code: ErrorCode; message: string } | undefined): void {
     const waiting = this.waiting.get(ticket);
     this.waiting.delete(ticket);
-    if (error) waiting?.reject(new KintsugiError(error.code, error.message));
+    if (refusal) waiting?.reject(new KintsugiError(refusal.code, refusal.message));
     else waiting?.resolve();
   }
 }

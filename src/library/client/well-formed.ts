@@ -13,6 +13,6 @@ export function checkQuestion(message: Message): void {
     toMessage(message as unknown as Record<string, unknown>);
   } catch (error) {
     if (!(error instanceof KintsugiError)) throw error;
-    throw new KintsugiError('BAD_ARGUMENT', `this cannot be asked: ${error.message}`);
+    throw new KintsugiError('BAD_ARGUMENT', `this cannot be asked: ${error.message}`, { cause: error });
   }
 }

@@ -8,7 +8,7 @@
 import { mkdirSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { codeOf, describe, KintsugiError } from '../../common/errors.js';
+import { causedBy } from '../../common/errors.js';
 import { delimited, float32, float64, integer, text } from '../../common/protobuf.js';
 import { appendWhole } from './aside.js';
 
@@ -58,10 +58,7 @@ export class EventFile {
       mkdirSync(directory, { recursive: true });
       this.append([text(3, 'brain.Event:2')]);
     } catch (error) {
-      const where = `--tensorboard: nothing can be written to ${directory}`;
-      throw new KintsugiError(codeOf(error, 'BAD_ARGUMENT'), `${where}: ${describe(error)}`, {
-        cause: error,
-      });
+      throw causedBy(error, 'BAD_ARGUMENT', `--tensorboard: nothing can be written to ${directory}`);
     }
   }
 

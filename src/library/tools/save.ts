@@ -113,6 +113,7 @@ export async function saveTo(
       throw new KintsugiError(
         'CHECKPOINT_TAKEN',
         `another save to ${place.url} was first (${error.message})`,
+        { cause: error },
       );
     throw error;
   }

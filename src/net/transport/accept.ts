@@ -2,7 +2,7 @@
  * The accepting side, for every server library: the connections, the number of them that have not proved
  * themselves yet, and the errors of listening.
  */
-import { codeOf, describe, KintsugiError } from '../../common/errors.js';
+import { causedBy, KintsugiError } from '../../common/errors.js';
 import { gateOpens, serverHandshake } from './auth.js';
 import { Connection, type Socket } from './connection.js';
 import { CloseCode, type ListenOptions, type TransportLimits, type WindowSize } from './types.js';
@@ -90,11 +90,5 @@ export function listenError(error: unknown, host: string, port: number): Kintsug
   if (code === 'EADDRINUSE') {
     return new KintsugiError('PORT_IN_USE', `port ${port} on ${host} is in use`, { cause: error });
   }
-  return new KintsugiError(
-    codeOf(error, 'BAD_ARGUMENT'),
-    `cannot listen on ${host}:${port}: ${describe(error)}`,
-    {
-      cause: error,
-    },
-  );
+  return causedBy(error, 'BAD_ARGUMENT', `cannot listen on ${host}:${port}`);
 }

@@ -74,8 +74,10 @@ export class Connection implements Link {
   readonly #options: ConnectionOptions;
   /** Only moves forward, to `closed` from either of the others. */
   #state: 'handshake' | 'open' | 'closed' = 'handshake';
-  /** Timer of the handshake. */
+  /** Timer of the handshake, and then of the first message. */
   #deadline: NodeJS.Timeout | undefined;
+  /** Why the connection is closed when the timer ends; undefined: what it waited for has come. */
+  #awaited: string | undefined;
   /** Set while the connection is watched. */
   #beat: Beat | undefined;
   /** Set where frames come in pieces. */
@@ -95,8 +97,7 @@ export class Connection implements Link {
     link.handlers = {
       onRoom: () => this.#returnCredit(),
       onEvict: (reason) => {
-        const text = limitText(reason, 'maxReceivedBytes');
-        this.#finish(new KintsugiError('LIMIT', text), CloseCode.LIMIT);
+        this.#hangUp('LIMIT', limitText(reason, 'maxReceivedBytes'), CloseCode.LIMIT);
       },
     };
   }
@@ -107,14 +108,40 @@ export class Connection implements Link {
    */
   start(): void {
     const { handshake, limits } = this.#options;
-    this.#deadline = setTimeout(() => {
-      this.#finish(
-        new KintsugiError('UNREACHABLE', 'the handshake took too long'),
-        CloseCode.HANDSHAKE_TIMEOUT,
-      );
-    }, limits.handshakeMs);
+    this.#await(limits.handshakeMs, 'the handshake took too long');
     const first = handshake.start();
     if (first) this.#write([[first, []]]);
+  }
+
+  /**
+   * Closes the connection for this reason, unless what is awaited comes in time. Bytes that arrived while
+   * this process stood still are read first.
+   */
+  #await(ms: number, text: string): void {
+    clearTimeout(this.#deadline);
+    this.#awaited = text;
+    const late = (): void => {
+      if (this.#awaited === text) this.#hangUp('UNREACHABLE', text, CloseCode.HANDSHAKE_TIMEOUT);
+    };
+    this.#deadline = setTimeout(() => setImmediate(late), ms);
+  }
+
+  #arrived(): void {
+    clearTimeout(this.#deadline);
+    this.#awaited = undefined;
+  }
+
+  #hangUp(code: ErrorCode, text: string, closeCode: number): void {
+    if (this.#state === 'closed') return;
+    if (!this.outgoing) this.#options.handlers.onHungUp?.(this, text);
+    this.#finish(new KintsugiError(code, text), closeCode);
+  }
+
+  /** The socket says that for so long the other side has sent no whole message and answered no ping. */
+  silent(ms: number): void {
+    const text = `no message and no answer to a ping within ${ms} ms`;
+    this.#hangUp('UNREACHABLE', text, CloseCode.HANDSHAKE_TIMEOUT);
+    this.#socket.destroy();
   }
 
   /** A getter, because a handler may have changed the field meanwhile. */
@@ -205,6 +232,7 @@ export class Connection implements Link {
         return;
       }
       const frame = this.#inbound ? this.#inbound.take(bytes) : bytes;
+      if (frame && this.#awaited !== undefined) this.#arrived();
       if (frame) this.#handle(frame, handlers, limits.maxFrameBytes);
       if (this.#inbound) this.#returnCredit();
     } catch (error) {
@@ -260,8 +288,10 @@ export class Connection implements Link {
     if (wanted) this.#outbound = new Outbound(this.#socket, wanted);
     if (!done) return;
     this.proved = proved;
-    clearTimeout(this.#deadline);
     this.#state = 'open';
+    const { firstMessageMs } = this.#options.limits;
+    if (this.outgoing) this.#arrived();
+    else this.#await(firstMessageMs, `no message within ${firstMessageMs} ms`);
     onReady?.();
     handlers.onOpen(this);
   }
@@ -322,7 +352,8 @@ export class Connection implements Link {
     ) {
       this.#finish(error, CloseCode.UNAUTHORIZED, 'UNAUTHORIZED');
     } else {
-      this.#finish(new KintsugiError('INTERNAL', describe(error)), CloseCode.INTERNAL, 'INTERNAL');
+      const bug = new KintsugiError('INTERNAL', describe(error), { cause: error });
+      this.#finish(bug, CloseCode.INTERNAL, 'INTERNAL');
       this.#report(error);
     }
   }
@@ -332,7 +363,7 @@ export class Connection implements Link {
     if (this.#state === 'closed') return;
     const wasOpen = this.#state === 'open';
     this.#state = 'closed';
-    clearTimeout(this.#deadline);
+    this.#arrived();
     this.#beat?.stop();
     this.#inbound?.close();
     this.#outbound?.close();

@@ -2,6 +2,7 @@
  * Sends frames to a side that wants them in pieces (inbound.ts), within the credit that it has granted. What
  * there is no credit for waits here, in order.
  */
+import { Fifo } from '../../core/shared/fifo.js';
 import { openingOf } from './inbound.js';
 
 /** How the other side of a link wants frames. */
@@ -31,7 +32,7 @@ export class Outbound {
   readonly #socket: OutboundSocket;
   readonly #pieceBytes: number;
   #credit: number;
-  #waiting: WaitingFrame[] = [];
+  readonly #waiting = new Fifo<WaitingFrame>();
   /** Bytes that wait for credit. */
   waitingBytes = 0;
 
@@ -69,7 +70,7 @@ export class Outbound {
   }
 
   #go(): void {
-    for (let next = this.#waiting[0]; next; next = this.#waiting[0]) {
+    for (let next = this.#waiting.first; next; next = this.#waiting.first) {
       const { frame } = next;
       if (next.at < 0) {
         this.#socket.send(openingOf(frame.byteLength), () => {});
@@ -94,9 +95,7 @@ export class Outbound {
 
   /** The link is closed: what waits is never sent. */
   close(): void {
-    const waiting = this.#waiting;
-    this.#waiting = [];
     this.waitingBytes = 0;
-    for (const frame of waiting) this.#end(frame)();
+    for (const frame of this.#waiting.takeAll()) this.#end(frame)();
   }
 }

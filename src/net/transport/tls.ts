@@ -16,7 +16,7 @@ import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { type ConnectionOptions, checkServerIdentity, createSecureContext } from 'node:tls';
-import { codeOf, describe, KintsugiError } from '../../common/errors.js';
+import { causedBy, describe } from '../../common/errors.js';
 import type { OptionKeys } from '../../common/options.js';
 
 /** The certificate that a listener shows. PEM files, read once: a new certificate needs a new listener. */
@@ -49,7 +49,7 @@ function read(what: string, file: string): Buffer {
   try {
     return readFileSync(file);
   } catch (error) {
-    throw new KintsugiError(codeOf(error, 'BAD_ARGUMENT'), `the ${what} cannot be read: ${describe(error)}`);
+    throw causedBy(error, 'BAD_ARGUMENT', `the ${what} cannot be read`);
   }
 }
 
@@ -60,8 +60,8 @@ export function readServerTls({ certFile, keyFile }: ServerTls): { cert: Buffer;
   try {
     createSecureContext({ cert, key });
   } catch (error) {
-    const text = `the TLS certificate ${certFile} and the key ${keyFile} cannot be used: ${describe(error)}`;
-    throw new KintsugiError('BAD_ARGUMENT', text);
+    const text = `the TLS certificate ${certFile} and the key ${keyFile} cannot be used`;
+    throw causedBy(error, 'BAD_ARGUMENT', text);
   }
   return { cert, key };
 }
@@ -91,7 +91,7 @@ function checkAuthorities<T extends Buffer | string>(ca: T, where: string): T {
   try {
     new X509Certificate(ca);
   } catch (error) {
-    throw new KintsugiError('BAD_ARGUMENT', `${where} holds no certificate: ${describe(error)}`);
+    throw causedBy(error, 'BAD_ARGUMENT', `${where} holds no certificate`);
   }
   return ca;
 }

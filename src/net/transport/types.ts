@@ -90,6 +90,8 @@ export interface LinkHandlers {
    * it is never lost.
    */
   onError?(link: Link, error: unknown): void;
+  /** Called for the log before an accepted link is closed because it says nothing, or too little. */
+  onHungUp?(link: Link, reason: string): void;
 }
 
 export interface HttpAnswer {
@@ -196,6 +198,8 @@ export interface TransportLimits {
   maxBufferedBytes: number;
   /** A connection that has not proved itself within this time is closed. */
   handshakeMs: number;
+  /** An accepted link whose first message is not here so long after the proof is closed. */
+  firstMessageMs: number;
   /** Largest frame before the proof. A longer one closes the connection. */
   handshakeFrameBytes: number;
   /** Most connections that have not proved themselves. Further ones are refused with HTTP 503. */
@@ -225,6 +229,7 @@ export const TRANSPORT_LIMITS: Readonly<TransportLimits> = {
   maxFrameBytes: MAX_FRAME_BYTES,
   maxBufferedBytes: 256 * 1024 * 1024,
   handshakeMs: 5_000,
+  firstMessageMs: 10_000,
   handshakeFrameBytes: 4 * 1024,
   maxUnauthenticated: 256,
   maxLinks: 8192,

@@ -71,6 +71,8 @@ interface Behavior {
   open(ws: Ws): void;
   message(ws: Ws, message: ArrayBuffer, isBinary: boolean): void;
   drain(ws: Ws): void;
+  ping(ws: Ws): void;
+  pong(ws: Ws): void;
   close(ws: Ws, code: number, message: ArrayBuffer): void;
 }
 interface App {
@@ -113,12 +115,15 @@ export async function listenUws(
   const uws = await loadUws();
   const acceptor = new Acceptor(options, limits);
   const app = uws.App();
+  const open: OpenSockets = new Map();
+  // A ping is judged after reading: its answer may have come while this process stood still.
+  const pinging = setInterval(() => setImmediate(pingAll, open, limits.pingMs), limits.pingMs).unref();
   for (const [path, size] of LINK_SIZES) {
     const messageBytes = maxMessageBytes(options, limits, size);
     const terms = { size, messageBytes, workaround: payloadLossWorkaround };
     app.ws(
       path,
-      behavior(uws, acceptor, limits, terms, () => bound),
+      behavior(uws, acceptor, limits, terms, open, () => bound),
     );
   }
   const bodies = { bytes: 0 };
@@ -144,6 +149,7 @@ export async function listenUws(
     close() {
       if (!closed) {
         (uws.us_listen_socket_close ?? uws.closeSocket)!(token);
+        clearInterval(pinging);
         streams.close();
         // Then also HTTP connections that were kept open for further requests.
         closed = acceptor.close().then(() => void (options.post && app.close?.()));
@@ -153,14 +159,43 @@ export async function listenUws(
   };
 }
 
+/** A WebSocket that is open. */
+interface OpenSocket {
+  readonly socket: UwsSocket;
+  readonly connection: Connection;
+  /** A whole message or the answer to a ping came since the last ping. */
+  heard: boolean;
+  pinged: boolean;
+}
+type OpenSockets = Map<Ws, OpenSocket>;
+
+/**
+ * Pings all, and closes those that did not answer the last ping. The library itself takes every byte for a
+ * sign of life, also those of a message that never ends.
+ */
+function pingAll(open: OpenSockets, pingMs: number): void {
+  for (const entry of [...open.values()]) {
+    if (entry.pinged && !entry.heard) {
+      entry.connection.silent(pingMs);
+      continue;
+    }
+    entry.heard = false;
+    entry.pinged = entry.socket.ping(0);
+  }
+}
+
 function behavior(
   uws: Uws,
   acceptor: Acceptor,
   limits: TransportLimits,
   { size, messageBytes, workaround }: { size: WindowSize; messageBytes: number; workaround: boolean },
+  open: OpenSockets,
   portNow: () => number,
 ): Behavior {
-  const open = new Map<Ws, { socket: UwsSocket; connection: Connection }>();
+  const hear = (ws: Ws): void => {
+    const entry = open.get(ws);
+    if (entry) entry.heard = true;
+  };
   return {
     maxPayloadLength: messageBytes,
     maxBackpressure: 0,
@@ -183,15 +218,20 @@ function behavior(
       if (workaround) ws.subscribe('nothing');
       const socket = new UwsSocket(ws, limits.closeMs, portNow());
       const connection = acceptor.accept(socket, size);
-      open.set(ws, { socket, connection });
+      open.set(ws, { socket, connection, heard: true, pinged: false });
       connection.start();
     },
     message(ws, message, isBinary) {
+      hear(ws);
       const connection = open.get(ws)?.connection;
       if (isBinary) connection?.receive(new Uint8Array(message));
       else connection?.reject('a text message');
     },
+    ping: hear,
+    pong: hear,
     drain(ws) {
+      // A side that reads is there, and its answer to a ping may be behind what it reads.
+      hear(ws);
       const entry = open.get(ws);
       entry?.socket.onDrain();
       entry?.connection.drained();

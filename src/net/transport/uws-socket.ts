@@ -1,4 +1,5 @@
 /** A WebSocket of uWebSockets.js, as a connection sees it. */
+import { Fifo } from '../../core/shared/fifo.js';
 import type { Socket } from './connection.js';
 
 /** The library's object, as far as it is used. */
@@ -31,7 +32,7 @@ const FRAGMENT_BYTES = (1 << 20) + (64 << 10);
 
 /** A frame that waits for its socket. */
 interface QueuedFrame {
-  readonly frame: Uint8Array;
+  frame: Uint8Array;
   /** Bytes of `frame` that the library has. */
   at: number;
   /** The library has the beginning of the message. */
@@ -46,7 +47,7 @@ export class UwsSocket implements Socket {
   readonly #closeMs: number;
   #gone = false;
   #ending: { code: number; reason: string; timer: NodeJS.Timeout } | undefined;
-  #queue: QueuedFrame[] = [];
+  readonly #queue = new Fifo<QueuedFrame>();
   /** Bytes of the queue that the library does not have. */
   #queuedBytes = 0;
 
@@ -89,9 +90,10 @@ export class UwsSocket implements Socket {
     }
     const next: QueuedFrame = { frame, at: 0, begun: false, sent };
     this.#queuedBytes += byteLength;
-    if (this.#queue.push(next) === 1) this.#go();
+    this.#queue.push(next);
+    if (this.#queue.first === next) this.#go();
     // Without a callback the memory is that of `allocate`, which the next frame uses.
-    if (!sent && this.#queue.at(-1) === next) this.#queue[this.#queue.length - 1] = kept(next);
+    if (!sent && next.at < byteLength) keep(next);
   }
 
   #mayHave(bytes: number): boolean {
@@ -100,7 +102,7 @@ export class UwsSocket implements Socket {
 
   /** Gives the library what it may have. */
   #go(): void {
-    for (let next = this.#queue[0]; next; next = this.#queue[0]) {
+    for (let next = this.#queue.first; next; next = this.#queue.first) {
       const { frame } = next;
       while (next.at < frame.byteLength) {
         const end = Math.min(frame.byteLength, next.at + FRAGMENT_BYTES);
@@ -116,7 +118,7 @@ export class UwsSocket implements Socket {
         else this.#ws.sendFragment(fragment);
       }
       // The library may have closed the socket, and then the queue is over.
-      if (this.#queue[0] !== next) return;
+      if (this.#queue.first !== next) return;
       this.#queue.shift();
       next.sent?.();
     }
@@ -149,14 +151,13 @@ export class UwsSocket implements Socket {
     this.#gone = true;
     this.fd = -1;
     clearTimeout(this.#ending?.timer);
-    const queue = this.#queue;
-    this.#queue = [];
     this.#queuedBytes = 0;
-    for (const { sent } of queue) sent?.();
+    for (const { sent } of this.#queue.takeAll()) sent?.();
   }
 }
 
-/** The rest of a frame, in memory of its own. */
-function kept({ frame, at, begun, sent }: QueuedFrame): QueuedFrame {
-  return { frame: new Uint8Array(frame.subarray(at)), at: 0, begun, sent };
+/** The rest of the frame gets memory of its own. */
+function keep(queued: QueuedFrame): void {
+  queued.frame = new Uint8Array(queued.frame.subarray(queued.at));
+  queued.at = 0;
 }

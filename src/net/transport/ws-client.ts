@@ -60,8 +60,9 @@ export function dialWs(options: DialOptions, limits: TransportLimits): Promise<L
       onReady: () => settle(() => resolve(connection)),
       onRefused: (error) => {
         if (!connected) return;
-        const text = `${where}: ${error.message}`;
-        settle(() => reject(new KintsugiError(error.code === 'CLOSED' ? 'UNREACHABLE' : error.code, text)));
+        const code = error.code === 'CLOSED' ? 'UNREACHABLE' : error.code;
+        const failed = new KintsugiError(code, `${where}: ${error.message}`, { cause: error });
+        settle(() => reject(failed));
       },
     });
     // This listener comes before that of the connection: it has the error's code, the connection only the

@@ -129,13 +129,15 @@ export class WsSocket implements Socket {
     const hear = (): void => {
       heard = true;
     };
-    const pings = setInterval(() => {
+    const ping = (): void => {
       // Skip pings while connecting: dialing has a time limit of its own.
       if (ws.readyState === WebSocket.CONNECTING) return;
-      if (!heard) return ws.terminate();
+      if (!heard) return connection.silent(this.#limits.pingMs);
       heard = false;
       if (ws.readyState === WebSocket.OPEN) ws.ping();
-    }, this.#limits.pingMs).unref();
+    };
+    // A ping is judged after reading: its answer may have come while this process stood still.
+    const pings = setInterval(() => setImmediate(ping), this.#limits.pingMs).unref();
     const read = new ReadMemory(ws);
     ws.on('message', (data, isBinary) => {
       heard = true;

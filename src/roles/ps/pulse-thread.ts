@@ -4,7 +4,7 @@
  * before a pulse. It reads a counter that the event loop raises, and tells the scheduler for how long that
  * has not changed.
  */
-import { Worker } from 'node:worker_threads';
+import { Worker, type WorkerOptions } from 'node:worker_threads';
 import { describe } from '../../common/errors.js';
 import type { Logger } from '../../net/log.js';
 import type { ClientTls } from '../../net/transport/index.js';
@@ -37,6 +37,10 @@ const MEMORY = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 4 };
 /** A thread that has failed is started again after this time. */
 const RESTART_MS = 1000;
 
+/** Makes the thread. @throws what the system says when it gives no thread */
+type MakeThread = (script: URL, options: WorkerOptions) => Worker;
+const makeThread: MakeThread = (script, options) => new Worker(script, options);
+
 export class PulseThread {
   private readonly turns = new Int32Array(new SharedArrayBuffer(8));
   /** Milliseconds of the newest turn. */
@@ -49,6 +53,7 @@ export class PulseThread {
   constructor(
     private readonly route: PulseRoute,
     private readonly log: Logger,
+    private readonly make = makeThread,
   ) {}
 
   /** Called in turns of the event loop, as often as the process wants to be known to turn. */
@@ -70,22 +75,33 @@ export class PulseThread {
   private start(first: PulseIdentity): void {
     if (this.closed) return;
     const workerData: PulseThreadData = { ...this.route, turns: this.turns, first };
-    const thread = new Worker(new URL('./pulse-script.js', import.meta.url), {
-      workerData,
-      resourceLimits: MEMORY,
-    });
-    this.thread = thread;
-    thread.on('error', (error) => this.log.error('pulse.failed', { message: describe(error) }));
-    thread.on('exit', () => {
-      if (this.closed) return;
+    const script = new URL('./pulse-script.js', import.meta.url);
+    try {
+      this.thread = this.make(script, { workerData, resourceLimits: MEMORY });
+    } catch (error) {
+      // The heartbeats of the event loop go on.
+      this.failed(error);
+      return this.startLater();
+    }
+    this.thread.on('error', (error) => this.failed(error));
+    this.thread.on('exit', () => {
       this.thread = undefined;
-      this.timer = setTimeout(() => {
-        this.timer = undefined;
-        this.start(this.identity!);
-      }, RESTART_MS).unref();
+      this.startLater();
     });
     // The thread does not keep the process alive.
-    thread.unref();
+    this.thread.unref();
+  }
+
+  private failed(error: unknown): void {
+    this.log.error('pulse.failed', { message: describe(error) });
+  }
+
+  private startLater(): void {
+    if (this.closed) return;
+    this.timer = setTimeout(() => {
+      this.timer = undefined;
+      this.start(this.identity!);
+    }, RESTART_MS).unref();
   }
 
   async close(): Promise<void> {

@@ -7,6 +7,7 @@ import { codeOf, describe, isRefusal, KintsugiError } from '../../common/errors.
 import { type ReadAnswer, type ReadLimits, type ReadSection, read } from '../../core/replica/reading.js';
 import type { ReplicaCore } from '../../core/replica/replica.js';
 import { joined } from '../../core/shared/bytes.js';
+import { tellHungUp } from '../../net/hung-up.js';
 import { type Logger, monotonicMs } from '../../net/log.js';
 import { GONE_MS, type Link, type LinkHandlers } from '../../net/transport/index.js';
 import { Items } from '../../protocol/items.js';
@@ -35,6 +36,7 @@ export class ReplicaReaders {
     onOpen: (link) => link.watch(Number.POSITIVE_INFINITY, GONE_MS),
     onMessage: (link, header, parts) => this.receive(link, toMessage(header), parts),
     onClose: (link) => this.introduced.delete(link.id),
+    onHungUp: (link, reason) => tellHungUp(this.log, link, reason),
     onError: (link, error) => {
       this.log.error('replica.error', { remote: link.remote, message: describe(error) });
     },

@@ -1,6 +1,6 @@
 /** The scheduler role: the Scheduler of the core, wired to sockets, a clock and a durable store. */
 
-import { describe, KintsugiError } from '../../common/errors.js';
+import { describe, KintsugiError, traceOf } from '../../common/errors.js';
 import {
   DEFAULT_SCHEDULER_POLICY,
   newJob,
@@ -12,6 +12,7 @@ import {
 import type { Silence } from '../../core/scheduler/vanishing.js';
 import { formatAddress, parseAddress } from '../../net/address.js';
 import { each } from '../../net/effects.js';
+import { tellHungUp } from '../../net/hung-up.js';
 import { monotonicMs } from '../../net/log.js';
 import { hostOf } from '../../net/probe.js';
 import { checkJoin, checkProved, Refusals } from '../../net/refusals.js';
@@ -160,11 +161,9 @@ class SchedulerRuntime {
         onOpen: (link) => this.links.set(link.id, { link }),
         onMessage: (link, header) => this.receive(link, toMessage(header)),
         onClose: (link) => this.onClose(link),
+        onHungUp: (link, reason) => tellHungUp(options.log, link, reason),
         onError: (link, error) =>
-          options.log.error('scheduler.error', {
-            remote: link.remote,
-            message: error instanceof Error ? (error.stack ?? error.message) : String(error),
-          }),
+          options.log.error('scheduler.error', { remote: link.remote, message: traceOf(error) }),
       },
     });
     this.address = formatAddress({ host, port: this.listener.port });

@@ -6,6 +6,7 @@
 import { hostname } from 'node:os';
 import { describe, KintsugiError } from '../../common/errors.js';
 import { advertisedAddress, formatAddress, parseAddress } from '../../net/address.js';
+import { tellHungUp } from '../../net/hung-up.js';
 import { type Logger, monotonicMs } from '../../net/log.js';
 import { Repeats } from '../../net/repeats.js';
 import {
@@ -23,6 +24,8 @@ import { createEndpoints } from '../endpoints.js';
 
 /** Only a leader has these. */
 const PAGES: ReadonlySet<string> = new Set(['/status', '/events']);
+/** A leader takes these as the first message of a link. */
+const FIRST_MESSAGES: ReadonlySet<string> = new Set(['join', 'attach', 'status', 'events', 'pulse']);
 const EVERYWHERE: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 
 export interface StandbyOptions {
@@ -104,6 +107,7 @@ export class Standby {
         onOpen: () => {},
         onMessage: (link, header) => this.redirect(link, header),
         onClose: () => {},
+        onHungUp: (link, reason) => tellHungUp(options.log, link, reason),
         onError: (link, error) =>
           options.log.error('scheduler.error', { remote: link.remote, message: describe(error) }),
       },
@@ -121,7 +125,7 @@ export class Standby {
   /** Answers the first message of any peer with the address of the leader. */
   private redirect(link: Link, header: Record<string, unknown>): void {
     const { t } = toMessage(header);
-    if (t !== 'join' && t !== 'attach' && t !== 'status' && t !== 'pulse')
+    if (!FIRST_MESSAGES.has(t))
       throw new KintsugiError('BAD_FRAME', 'the first message must be a join or an attach');
     link.send({ t: 'redirect', to: this.leader ?? '' });
     link.close('another scheduler leads');

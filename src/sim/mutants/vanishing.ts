@@ -170,6 +170,26 @@ export const VANISHING_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'pulses: a stalled sink is replaced though its node is only busy',
+    file: 'scheduler/replacing',
+    from: 'if (this.membership.isOnlyBusy(sink.node, report.forMs ?? 0))',
+    to: 'if (false)',
+    scenario: {
+      test: 'test/core/scheduler/pulses.test.ts',
+      because: 'sinks that are built anew cost time, and nothing that is promised',
+    },
+  },
+  {
+    name: 'pulses: a stalled sink is never replaced while its node is busy',
+    file: 'scheduler/membership',
+    from: 'forMs < this.policy.stoppedMs && ',
+    to: '',
+    scenario: {
+      test: 'test/core/scheduler/pulses.test.ts',
+      because: 'no node of a schedule is busy for ever',
+    },
+  },
+  {
     name: 'pulses: one late turn makes a node overloaded for ever after',
     file: 'scheduler/liveness',
     from: 'now - node.lateAt > SPELL_MS || turnMs',

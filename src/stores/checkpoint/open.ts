@@ -1,6 +1,6 @@
 /** Opens a place by its address. */
 import { fileURLToPath } from 'node:url';
-import { describe, KintsugiError } from '../../common/errors.js';
+import { causedBy, KintsugiError } from '../../common/errors.js';
 import { checkText } from '../../common/options.js';
 import { within } from '../../common/waiting.js';
 import { DirectoryPlace } from './directory.js';
@@ -52,7 +52,7 @@ function filePath(url: string): string {
   try {
     return fileURLToPath(url);
   } catch (error) {
-    throw new KintsugiError('BAD_ARGUMENT', `${url}: ${describe(error)}`);
+    throw causedBy(error, 'BAD_ARGUMENT', url);
   }
 }
 

@@ -16,7 +16,7 @@
 import { mkdirSync } from 'node:fs';
 import { type FileHandle, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { codeOf, describe, KintsugiError } from '../../common/errors.js';
+import { causedBy, describe, KintsugiError } from '../../common/errors.js';
 import { syncMade } from './folder.js';
 import type { Entries, StateStore } from './index.js';
 import { changeLine, firstLine, readJournal, type Text } from './journal.js';
@@ -253,13 +253,7 @@ function zeroIfMissing(error: unknown): number {
 }
 
 const unusable = (path: string, error: unknown): KintsugiError =>
-  new KintsugiError(
-    codeOf(error, 'BAD_ARGUMENT'),
-    `cannot use "${path}" for the scheduler's state: ${describe(error)}`,
-    {
-      cause: error,
-    },
-  );
+  causedBy(error, 'BAD_ARGUMENT', `cannot use "${path}" for the scheduler's state`);
 
 /**
  * `leastGrowthBytes`: by how much a journal grows before it is written anew.

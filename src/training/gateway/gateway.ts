@@ -6,7 +6,7 @@
  */
 import { lstatSync, rmSync } from 'node:fs';
 import { createConnection, createServer, type Server } from 'node:net';
-import { codeOf, describe, KintsugiError } from '../../common/errors.js';
+import { causedBy, KintsugiError } from '../../common/errors.js';
 import { ProgramConnection, type ProgramConnectionOptions } from './connection.js';
 
 export interface GatewayOptions extends ProgramConnectionOptions {
@@ -48,12 +48,8 @@ async function listen(server: Server, path: string): Promise<void> {
   try {
     await tryListen(server, path);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') {
-      throw new KintsugiError(
-        codeOf(error, 'BAD_ARGUMENT'),
-        `--socket ${path} cannot be made: ${describe(error)}`,
-      );
-    }
+    if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE')
+      throw causedBy(error, 'BAD_ARGUMENT', `--socket ${path} cannot be made`);
     if (!lstatSync(path).isSocket() || (await answers(path)))
       throw new KintsugiError('PORT_IN_USE', `${path} is in use`);
     rmSync(path, { force: true });

@@ -13,7 +13,7 @@
 import { createWriteStream } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { codeOf, describe, KintsugiError } from '../../common/errors.js';
+import { causedBy, KintsugiError } from '../../common/errors.js';
 import { CATEGORY_FIELDS, DENSE_FIELDS } from '../../data/criteo.js';
 import { packing } from '../../data/packing.js';
 import { auc } from './metrics.js';
@@ -239,9 +239,7 @@ async function writeFile(path: string, writer: RowWriter): Promise<void> {
   try {
     await pipeline(writer.buffers(), compress, createWriteStream(path));
   } catch (error) {
-    throw new KintsugiError(codeOf(error, 'BAD_DATA'), `${path}: cannot be written (${describe(error)})`, {
-      cause: error,
-    });
+    throw causedBy(error, 'BAD_DATA', `${path} cannot be written`);
   }
 }
 

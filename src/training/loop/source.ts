@@ -3,7 +3,7 @@
  * a source are checked here, so that a mistake is named in the terms of the interface.
  */
 
-import { codeOf, describe, KintsugiError } from '../../common/errors.js';
+import { causedBy, KintsugiError } from '../../common/errors.js';
 import { fileSource } from '../../data/file-source.js';
 import { checkWithoutSchema, openReader } from '../../data/open.js';
 import { expandPaths } from '../../data/paths.js';
@@ -54,11 +54,7 @@ async function ownSource(
   follow: boolean,
 ): Promise<Source> {
   const failed = (error: unknown, what: string) =>
-    error instanceof KintsugiError
-      ? error
-      : new KintsugiError(codeOf(error, 'BAD_DATA'), `--source ${file}: ${what}: ${describe(error)}`, {
-          cause: error,
-        });
+    error instanceof KintsugiError ? error : causedBy(error, 'BAD_DATA', `--source ${file}: ${what}`);
   const refuse = (text: string) => new KintsugiError('BAD_ARGUMENT', `--source ${file}: ${text}`);
   const attempt = async <T>(what: string, work: () => Promise<T> | T): Promise<T> => {
     try {

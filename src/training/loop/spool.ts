@@ -8,7 +8,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
-import { codeOf, describe, KintsugiError } from '../../common/errors.js';
+import { causedBy, KintsugiError } from '../../common/errors.js';
 import { wholeLines } from '../../data/growing.js';
 import { MAX_LINE_BYTES } from '../../data/lines.js';
 import { syncDirectory } from '../../stores/decisions/sync.js';
@@ -208,13 +208,7 @@ async function attempt<T>(file: string, action: () => Promise<T>): Promise<T> {
     return await action();
   } catch (error) {
     if (error instanceof KintsugiError) throw error;
-    throw new KintsugiError(
-      codeOf(error, 'BAD_ARGUMENT'),
-      `--spool ${file} cannot be written: ${describe(error)}`,
-      {
-        cause: error,
-      },
-    );
+    throw causedBy(error, 'BAD_ARGUMENT', `--spool ${file} cannot be written`);
   }
 }
 
@@ -234,5 +228,5 @@ async function checkInput(fd: number, file: string, spool: { ino: number; dev: n
 
 function asFailure(error: unknown): KintsugiError {
   if (error instanceof KintsugiError) return error;
-  return new KintsugiError(codeOf(error, 'BAD_DATA'), `standard input: ${describe(error)}`, { cause: error });
+  return causedBy(error, 'BAD_DATA', 'standard input');
 }

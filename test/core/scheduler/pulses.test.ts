@@ -96,6 +96,45 @@ describe('a process that sends pulses', () => {
   });
 });
 
+describe('a sink that stalls', () => {
+  const late: Story = { ...turns, gap: 400 };
+  /** The owner of a stream to a sink on the busy node says so: whether that sink is still there. */
+  const isKept = (forMs = 3000): boolean => {
+    const held = bare.groups.flatMap(({ sinks }) => sinks).filter(({ node }) => node === busy.id);
+    const { sid } = held[0]!;
+    const { id: g, version: v, data } = bare.groups.find(({ sinks }) => sinks.some((s) => s.sid === sid))!;
+    const m = data.findIndex(({ node }) => node !== busy.id);
+    const { node, gen } = data[m]!;
+    bare.hear(node, { t: 'stalled', g, m, sid, gen, v, forMs });
+    return bare.groups[g]!.sinks.some((sink) => sink.sid === sid);
+  };
+
+  it('is replaced where the event loop turns in time: the stall is not for want of time', () => {
+    pass(silentMs, turns);
+    expect(isKept()).toBe(false);
+  });
+
+  it('is kept where it turns late, and replaced when it turns in time and the sink stalls still', () => {
+    pass(silentMs, late);
+    expect(isKept()).toBe(true);
+    pass(10 * STEP_MS, turns);
+    expect(isKept()).toBe(false);
+  });
+
+  it('is kept while a turn lasts, and replaced when the process has stopped', () => {
+    pass(silentMs, stands);
+    expect([life(), isKept()]).toEqual(['turning', true]);
+    pass(STEP_MS, { age: () => silentMs + 1 });
+    expect([life(), isKept()]).toEqual(['stopped', false]);
+  });
+
+  it('is replaced after stoppedMs, also where the event loop turns late', () => {
+    pass(silentMs, late);
+    expect(isKept(stoppedMs - 1)).toBe(true);
+    expect(isKept(stoppedMs)).toBe(false);
+  });
+});
+
 describe('a process that turns late', () => {
   const overloaded = () => bare.scheduler.status().nodes.find(({ id }) => id === busy.id)!.overloaded;
   const late: Story = { ...turns, gap: 400 };

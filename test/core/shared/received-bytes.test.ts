@@ -236,6 +236,20 @@ describe('a frame larger than its window', () => {
     expect(other.sendAll()).toBe(true);
     expect(account.held).toBe(0);
   });
+
+  it('keeps no room by sending a byte now and then', () => {
+    const account = new ReceivedBytes(LIMIT);
+    const [slow, other] = [new Side(account), new Side(account)];
+    slow.begin(24 * MIB);
+    other.begin(24 * MIB);
+    other.sendAll();
+    for (let ms = 0; ms < 1500; ms += 500) {
+      if (slow.evicted.length === 0) slow.send(1);
+      pass(account, 500);
+    }
+    expect(slow.evicted.length).toBe(1);
+    expect(other.sendAll()).toBe(true);
+  });
 });
 
 describe('a link of a node', () => {

@@ -36,9 +36,12 @@ afterEach(async () => {
 const serve = (server: ServerKind, options: Partial<ListenOptions> = {}) =>
   serveFor(cleanups, { token: 'secret', server, ...options });
 
+/** A link of a peer with manners: one without a first message is hung up on after a while. */
 async function established(port: number, served: Recorder): Promise<Link> {
   const link = await dial({ host: HOST, port, token: 'secret', handlers: new Recorder() });
   await served.take('open');
+  link.send({ t: 'hello' });
+  await served.take('message');
   return link;
 }
 

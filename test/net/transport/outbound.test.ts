@@ -30,3 +30,17 @@ it('frames of memory that the next one uses wait for credit, and keep their byte
   expect(pieces).toEqual([frames[0], frames[1], opening, [3, 3, 3, 3], [3, 3], frames[3]]);
   expect(outbound.waitingBytes).toBe(0);
 });
+
+it('three hundred thousand frames that wait for credit are sent as fast as a few', () => {
+  const sent: number[] = [];
+  const outbound = new Outbound(
+    { allocate: (bytes) => new Uint8Array(bytes), send: (message) => void sent.push(message[0]!) },
+    { pieceBytes: 1, creditBytes: 1 },
+  );
+  const frames = 300_000;
+  for (let i = 0; i <= frames; i++) outbound.send(Uint8Array.of(i), () => {});
+  expect([sent.length, outbound.waitingBytes]).toEqual([1, frames]);
+  outbound.grant(frames);
+  expect([sent.length, outbound.waitingBytes]).toEqual([frames + 1, 0]);
+  expect(sent.every((byte, i) => byte === (i & 255))).toBe(true);
+});

@@ -85,9 +85,10 @@ class Term implements StateStore, Election {
   }
 }
 
-/** The answer of the scheduler at an address to a client's first message. */
+/** The answer of the scheduler at an address to the first message of a link. */
 async function answerOf(
   address: string,
+  first: object = { t: 'status', id: 1 },
 ): Promise<{ answer: Record<string, unknown>; link: Link; ended: Promise<string> }> {
   let answered = (_: Record<string, unknown>): void => {};
   let end = (_: string): void => {};
@@ -106,9 +107,29 @@ async function answerOf(
       onClose: (_, reason) => end(reason),
     },
   });
-  link.send({ t: 'status', id: 1 });
-  return { answer: await answer, link, ended };
+  link.send(first);
+  const refused = ended.then((reason) => ({ t: 'none', reason }));
+  return { answer: await Promise.race([answer, refused]), link, ended };
 }
+
+/** All that a leader takes as the first message of a link. */
+const FIRST: readonly object[] = [
+  { t: 'join', name: 'ps-0', host: 'a', address: 'a:1', standby: false },
+  { t: 'attach' },
+  { t: 'status', id: 1 },
+  { t: 'events', id: 1, since: 0, follow: false },
+  { t: 'pulse', node: 1, inc: 1, job: 'job', ageMs: 10, gapMs: 10 },
+];
+
+it('redirects whoever comes while it stands by, whatever the first message is', async () => {
+  const place = new Place();
+  const log = new EventLog();
+  const stands = log.next('scheduler.standby');
+  const { address } = await scheduler({ store: place.open(), log });
+  await stands;
+  for (const first of FIRST)
+    expect((await answerOf(address, first)).answer).toMatchObject({ t: 'redirect', to: '' });
+});
 
 it('leads, steps down, stands by at the same address, and leads again', async () => {
   const place = new Place();

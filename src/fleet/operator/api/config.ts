@@ -5,7 +5,7 @@
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { Agent, type RequestOptions } from 'node:https';
-import { describe, KintsugiError } from '../../../common/errors.js';
+import { causedBy, KintsugiError } from '../../../common/errors.js';
 import { importOptional } from '../../../common/optional.js';
 
 const PACKAGE = '@kubernetes/client-node';
@@ -62,7 +62,7 @@ async function ofKubeconfig(): Promise<ApiConfig> {
   try {
     config.loadFromDefault();
   } catch (error) {
-    throw new KintsugiError('BAD_ARGUMENT', `the kubeconfig cannot be read: ${describe(error)}`);
+    throw causedBy(error, 'BAD_ARGUMENT', 'the kubeconfig cannot be read');
   }
   const cluster = config.getCurrentCluster();
   if (!cluster) throw new KintsugiError('BAD_ARGUMENT', 'the kubeconfig names no cluster');
