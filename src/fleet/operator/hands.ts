@@ -4,7 +4,8 @@ import { describe } from '../../common/errors.js';
 import type { Logger } from '../../net/log.js';
 import { type Api, ApiError, hasStatus } from './api/api.js';
 import { isKind, type ResourceKind } from './api/resources.js';
-import type { KubeObject, ObjectManifest, Pod } from './objects.js';
+import type { KubeNode, KubeObject, ObjectManifest, Pod } from './objects.js';
+import { isGone } from './reconcile/apart.js';
 import { JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
 import type { Action } from './reconcile/observed.js';
 import type { LoneAction } from './reconcile/scaling/lone.js';
@@ -140,7 +141,8 @@ export class Hands {
         return;
       case 'delete': {
         const { kind, metadata } = action.object;
-        const { graceSeconds, asObserved } = action;
+        const { graceSeconds, asObserved, ifGone } = action;
+        if (ifGone !== undefined && !(await this.isGone(ifGone))) return;
         if (isKind(kind)) await this.remove(kind, metadata, { graceSeconds, asObserved });
         return;
       }
@@ -210,6 +212,16 @@ export class Hands {
     const answer = await this.options.api.replace<T>(kind, object, part);
     this.options.onWritten(kind, answer);
     return answer;
+  }
+
+  /** Asks the server, because a mirror may not have a machine yet that has just come. */
+  private async isGone(name: string): Promise<boolean> {
+    try {
+      return isGone(await this.options.api.get<KubeNode>('Node', undefined, name));
+    } catch (error) {
+      if (hasStatus(error, 404)) return true;
+      throw error;
+    }
   }
 
   /**

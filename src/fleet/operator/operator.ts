@@ -12,6 +12,7 @@ import { Hands, isMaking, isRefusal } from './hands.js';
 import { JobLink, type JobLinkOptions } from './link.js';
 import type { KubeNode, KubeObject, Pod } from './objects.js';
 import { WorkQueue } from './queue.js';
+import { isOutOfService } from './reconcile/apart.js';
 import { JOB_LABEL, ROLE_LABEL, SCHEDULER_PORT, secretName } from './reconcile/names.js';
 import type { ObservedJob } from './reconcile/observed.js';
 import { isReclaimed } from './reconcile/reclaim.js';
@@ -188,14 +189,16 @@ export class Operator {
 
   /**
    * Nodes report every few seconds that they live. Jobs get a pass only when a node becomes ready or unready,
-   * or is to go.
+   * is to go, is out of service, or is gone.
    */
   private onNode(node: KubeNode): void {
     const { name } = node.metadata;
     const told = node.status?.conditions?.find(({ type }) => type === 'Ready')?.status ?? 'Unknown';
-    const ready = `${told} ${isReclaimed(node)}`;
-    if (this.readiness.get(name) === ready) return;
-    this.readiness.set(name, ready);
+    const ready = `${told} ${isReclaimed(node)} ${isOutOfService(node)}`;
+    const there = this.nodes.get(undefined, name) !== undefined;
+    if (there && this.readiness.get(name) === ready) return;
+    if (there) this.readiness.set(name, ready);
+    else this.readiness.delete(name);
     this.addAll();
   }
 

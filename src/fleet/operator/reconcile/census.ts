@@ -38,7 +38,7 @@ export type Census = Record<PodRole, Member[]>;
 
 type WatchedPods = Pick<ObservedJob, 'job' | 'nodes' | 'report'>;
 
-function nodeReady(node: KubeNode): boolean {
+export function nodeReady(node: KubeNode): boolean {
   return node.status?.conditions?.some((one) => one.type === 'Ready' && one.status === 'True') ?? false;
 }
 

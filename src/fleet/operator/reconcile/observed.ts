@@ -114,12 +114,16 @@ export type Action =
   | { kind: 'apply'; object: ObjectManifest }
   /** Creates a Pod. One that exists already is left as it is. */
   | { kind: 'create'; object: ObjectManifest }
-  /** Deletes an object. `asObserved`: only if nothing about it has changed since. */
+  /**
+   * Deletes an object. `asObserved`: only if nothing about it has changed since. `ifGone`: only if the
+   * machine of this name is gone (`isGone`) when the server is asked.
+   */
   | {
       kind: 'delete';
       object: Pick<KubeObject, 'apiVersion' | 'kind' | 'metadata'>;
       graceSeconds?: number;
       asObserved?: true;
+      ifGone?: string;
     }
   /** Asks the job for a change: it empties PS, and those end by themselves. Once for each key. */
   | {

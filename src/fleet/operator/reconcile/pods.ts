@@ -1,6 +1,7 @@
 /** Pods of PS, workers and the scheduler: the templates of users, completed. */
 import type { Container, EnvVar, Meta, ObjectManifest, PodSpec, PodTemplate } from '../objects.js';
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
+import { apart } from './apart.js';
 import {
   CONTAINER,
   INDEX_LABEL,
@@ -225,6 +226,7 @@ export function podSpecOf(
     },
     automountServiceAccountToken: false,
     ...placement(job),
+    ...apart(job, role),
     ...given,
     ...(role === 'ps'
       ? { readinessGates: [...(given.readinessGates ?? []), { conditionType: REDUNDANT_GATE }] }

@@ -12,6 +12,7 @@
  *   (suspension.ts).
  */
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
+import { stranded } from './apart.js';
 import { censusOf } from './census.js';
 import { creations } from './creations.js';
 import { ageing, cleaning, keptForRescue } from './ended.js';
@@ -99,6 +100,7 @@ export function reconcile(observed: ObservedJob): Action[] {
     ...(status.startPs === undefined || stage === 'returning'
       ? []
       : fixtures(observed, stage, beginningOf(start), goal.leastPs)),
+    ...stranded(observed, census),
     ...made,
     ...(goesOn ? removals(observed, census, goal) : []),
     ...(goesOn && stage === 'none' ? asks(observed, census, goal) : []),
