@@ -25,7 +25,17 @@ import type { ScalerObject, TrainingJob } from './types.js';
 /** A client of a job, or what stands for one in a test. */
 export type JobHandle = Pick<
   JobLink,
-  'report' | 'asked' | 'saved' | 'planned' | 'ask' | 'save' | 'tellPlan' | 'close' | keyof AutoscaledJob
+  | 'report'
+  | 'heardAt'
+  | 'looked'
+  | 'asked'
+  | 'saved'
+  | 'planned'
+  | 'ask'
+  | 'save'
+  | 'tellPlan'
+  | 'close'
+  | keyof AutoscaledJob
 > & {
   options: JobLinkOptions;
 };
@@ -218,7 +228,7 @@ export class Operator {
       extras: new Set([...this.owned.values()].filter((one) => one.exists).map(({ kind }) => kind)),
       secret: await this.hasSecret(job),
       ...{ report: link?.report, asked: link?.asked, saved: link?.saved },
-      planned: link?.planned,
+      ...{ planned: link?.planned, heardAt: link?.heardAt, asking: link !== undefined && !link.looked },
       scalers: this.scalersOf(namespace, name),
     };
     let current = job;

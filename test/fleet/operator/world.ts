@@ -234,7 +234,7 @@ export class World {
         return [...world.asked.values()];
       },
       ask: (ask) => world.take(ask),
-      ...{ planned: undefined, tellPlan: () => {} },
+      ...{ planned: undefined, tellPlan: () => {}, heardAt: undefined, looked: true },
       get saved() {
         return world.saved;
       },

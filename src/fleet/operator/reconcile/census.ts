@@ -55,6 +55,14 @@ function onLostMachine(pod: Pod, nodes: readonly KubeNode[], report: JobReport |
   return report?.nodes.some((one) => one.name === pod.metadata.name && !one.alive) ?? false;
 }
 
+/** Whether nobody hears its process, whatever the last report of its kubelet says. */
+function isSilent(pod: Pod, role: PodRole, { nodes, report }: WatchedPods): boolean {
+  if (!reachable(pod, nodes)) return true;
+  return (
+    role === 'ps' && (report?.nodes.some((one) => one.name === pod.metadata.name && !one.alive) ?? false)
+  );
+}
+
 function stateOf(pod: Pod, { nodes, report }: Pick<ObservedJob, 'nodes' | 'report'>): MemberState {
   if (pod.metadata.deletionTimestamp !== undefined) return 'ending';
   if (pod.status?.phase === 'Succeeded') return 'succeeded';
@@ -78,7 +86,7 @@ function memberOf(pod: Pod, role: PodRole, observed: WatchedPods): Member {
     index: Number(pod.metadata.labels?.[INDEX_LABEL] ?? 0),
     state: stateOf(pod, observed),
     reachable: reachable(pod, observed.nodes),
-    ready: isReady(conditions),
+    ready: isReady(conditions) && !isSilent(pod, role, observed),
     exit,
     restarts: container?.restartCount ?? 0,
     runs: exit === undefined || container?.state?.running !== undefined,

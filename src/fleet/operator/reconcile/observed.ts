@@ -97,6 +97,10 @@ export interface ObservedJob {
   secret: boolean;
   /** Absent: the job does not answer. */
   report?: JobReport | undefined;
+  /** When the job answered last. Absent: not since this operator asks. Milliseconds since 1970. */
+  heardAt?: number | undefined;
+  /** True: it was asked for the first time, and may still answer. */
+  asking?: boolean | undefined;
   /** Requests to the job, one for each key. */
   asked?: readonly ObservedRequest[] | undefined;
   saved?: ObservedCheckpoint | undefined;
