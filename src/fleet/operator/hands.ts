@@ -8,6 +8,7 @@ import type { KubeNode, KubeObject, ObjectManifest, Pod } from './objects.js';
 import { isGone } from './reconcile/apart.js';
 import { JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
 import type { Action } from './reconcile/observed.js';
+import { STATE_FINALIZER } from './reconcile/remains.js';
 import type { LoneAction } from './reconcile/scaling/lone.js';
 import { FINALIZER } from './reconcile/scaling/scalers.js';
 import { timeOf } from './reconcile/time.js';
@@ -74,6 +75,12 @@ function letGo(scaler: ScalerObject): ScalerObject {
   return { ...scaler, metadata: { ...scaler.metadata, finalizers } };
 }
 
+function held(job: TrainingJob, on: boolean): TrainingJob {
+  const others = job.metadata.finalizers?.filter((one) => one !== STATE_FINALIZER) ?? [];
+  const finalizers = on ? [...others, STATE_FINALIZER] : others;
+  return { ...job, metadata: { ...job.metadata, finalizers } };
+}
+
 export class Hands {
   /** The last refusal of the API server, by uid of the job. */
   private readonly refused = new Map<string, string>();
@@ -85,6 +92,7 @@ export class Hands {
     if (action.kind === 'status')
       // The write names the version that was observed. Where that is out of date, it fails and the pass ends.
       return this.replace('TrainingJob', { ...job, status: action.status }, 'status');
+    if (action.kind === 'hold') return this.replace('TrainingJob', held(job, action.held));
     if (action.kind === 'resize') return this.replace('TrainingJob', resized(job, action));
     try {
       await this.other(job, action);
@@ -115,7 +123,7 @@ export class Hands {
     else await this.replace(scaler.kind, { ...scaler, status: action.status } as ScalerObject, 'status');
   }
 
-  private async other(job: TrainingJob, action: Exclude<Action, { kind: 'status' | 'resize' }>) {
+  private async other(job: TrainingJob, action: Exclude<Action, { kind: 'status' | 'resize' | 'hold' }>) {
     const { onWake, onAsk, onCheckpoint, onPlan } = this.options;
     switch (action.kind) {
       case 'secret': {

@@ -17,6 +17,7 @@ import { JOB_LABEL, ROLE_LABEL, SCHEDULER_PORT, secretName } from './reconcile/n
 import type { ObservedJob } from './reconcile/observed.js';
 import { isReclaimed } from './reconcile/reclaim.js';
 import { reconcile } from './reconcile/reconcile.js';
+import { REMOVAL_ROLE } from './reconcile/remains.js';
 import { withoutJob } from './reconcile/scaling/lone.js';
 import { hasEnded } from './reconcile/status.js';
 import { accessOf } from './secrets.js';
@@ -335,11 +336,15 @@ export class Operator {
   }
 }
 
-/** Whether a Pod belongs to the job. The Pod of a scheduler is owned by its StatefulSet. */
+/**
+ * Whether a Pod belongs to the job. The Pod of a scheduler is owned by its StatefulSet, and the one that
+ * removes its state by nobody.
+ */
 function ownedOrScheduled(pod: Pod, job: TrainingJob): boolean {
   const { labels } = pod.metadata;
   if (labels?.[JOB_LABEL] !== job.metadata.name) return false;
-  return ownedBy(pod, job) || labels[ROLE_LABEL] === 'scheduler';
+  const role = labels[ROLE_LABEL];
+  return ownedBy(pod, job) || role === 'scheduler' || role === REMOVAL_ROLE;
 }
 
 const addressOf = (ip: string): string => `${ip.includes(':') ? `[${ip}]` : ip}:${SCHEDULER_PORT}`;

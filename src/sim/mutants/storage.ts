@@ -122,7 +122,7 @@ export const STORAGE_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'owner: the state of a new job does not say whose it is',
-    file: 'core/scheduler/entries',
+    file: 'scheduler/entries',
     from: 'HEAD_KEY, OWNER_KEY, SCALING_KEY',
     to: 'HEAD_KEY, SCALING_KEY',
     scenario: OWNERS,

@@ -115,7 +115,17 @@ export const inState = (members: readonly Member[], ...states: MemberState[]): M
 const PASSING = new Set([
   ...['UNREACHABLE', 'TIMEOUT', 'NOT_READY', 'PLACE_FAILED', 'SESSION_EXPIRED', 'STALE_NODE', 'ABORTED'],
   ...['CLOSED', 'DEPOSED', 'STORE_FAILED', 'MEMORY_LIMIT', 'PORT_IN_USE'],
+  // A job with this waits for its user (foreign.ts).
+  'FOREIGN_STATE',
 ]);
+
+const lastLine = (exit: Terminated): string => exit.message?.trim().split('\n').at(-1) ?? '';
+
+/** Code and message of the error with which a process has ended; undefined: it has named none. */
+export function lastError(exit: Terminated | undefined): { code: string; message: string } | undefined {
+  const [, code, message] = (exit && /kintsugi: ([A-Z_]+): (.*)$/.exec(lastLine(exit))) ?? [];
+  return code === undefined || message === undefined ? undefined : { code, message };
+}
 
 /**
  * The last words of a process, `CODE: message`, when no other attempt would end better. Exit code 2 is an
@@ -123,8 +133,7 @@ const PASSING = new Set([
  */
 export function permanentProblem(exit: Terminated | undefined): string | undefined {
   if (exit?.exitCode !== 2) return undefined;
-  const line = exit.message?.trim().split('\n').at(-1) ?? '';
-  const [, code, message] = /kintsugi: ([A-Z_]+): (.*)$/.exec(line) ?? [];
-  if (code === undefined) return line || 'exit code 2';
-  return PASSING.has(code) ? undefined : `${code}: ${message}`;
+  const error = lastError(exit);
+  if (!error) return lastLine(exit) || 'exit code 2';
+  return PASSING.has(error.code) ? undefined : `${error.code}: ${error.message}`;
 }

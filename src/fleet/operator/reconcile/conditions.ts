@@ -2,6 +2,7 @@
 import type { ObjectCondition } from '../objects.js';
 import type { JobPhase } from '../types.js';
 import { type Census, inState } from './census.js';
+import { foreignCondition } from './foreign.js';
 import { hearing } from './hearing.js';
 import type { ObservedJob } from './observed.js';
 import type { ScalingGoal } from './scaling/goal.js';
@@ -61,6 +62,8 @@ export function conditionsOf(
     redundant(observed),
     is('Scaling', ...scalingOf(observed, census, goal, verdict.ended)),
   ];
+  const foreign = foreignCondition(observed, census);
+  if (foreign) list.push(foreign);
   const [reason, message] = suspension(observed, stage);
   if (stage !== 'none' || job.status?.conditions?.some(({ type }) => type === 'Suspended'))
     list.push(is('Suspended', stage === 'suspended', reason, message));

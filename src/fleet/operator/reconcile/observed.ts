@@ -144,6 +144,8 @@ export type Action =
   | { kind: 'resize'; role: 'ps' | 'worker'; replicas: number }
   /** Writes the condition that is a readiness gate of the Pod. */
   | { kind: 'gate'; pod: Pod; open: boolean }
+  /** Holds the job where it is deleted, or lets it go. */
+  | { kind: 'hold'; held: boolean }
   /** Makes a ScaleOut or ScaleIn the job's, and holds it until it is let go. */
   | { kind: 'adopt'; scaler: ScalerObject }
   | { kind: 'letGo'; scaler: ScalerObject }
