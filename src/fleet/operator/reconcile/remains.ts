@@ -84,16 +84,14 @@ export function removing(observed: ObservedJob, census: Census): Action[] {
   // A job that never began has no keys.
   if (job.status?.startPs === undefined) return [free];
   const pod = pods.find(({ metadata }) => metadata.name === removalName(job));
-  const goes: Action[] = pod
-    ? [{ kind: 'delete', object: { apiVersion: 'v1', kind: 'Pod', metadata: pod.metadata }, graceSeconds: 1 }]
-    : [];
-  if (pod?.status?.phase === 'Succeeded') return [...goes, free];
+  // The Pod goes when the job has gone, as others do. Before that a pass would make it again.
+  if (pod?.status?.phase === 'Succeeded') return [free];
   const limit = Date.parse(job.metadata.deletionTimestamp ?? '') + LIMIT_MS;
   const problem = problemOf(pod, now >= limit);
   if (problem !== undefined) {
     const { url } = job.spec.scheduler.store.etcd!;
     const message = `keys of the job stay in ${withoutPassword(url)}: ${problem}`;
-    return [{ kind: 'event', type: 'Warning', reason: 'StateKept', message }, ...goes, free];
+    return [{ kind: 'event', type: 'Warning', reason: 'StateKept', message }, free];
   }
   const start = beginningOf(begun(observed, census, 'none'));
   const set = fixturesOf(job, 0, start, 0, extras).filter(
