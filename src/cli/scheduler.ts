@@ -4,6 +4,13 @@ import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
 import { parseCode, poolsFor } from '../core/placement/job.js';
 import { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../core/scheduler/scheduler.js';
+import {
+  FOREIGN_CHOICES,
+  type ForeignChoice,
+  isForeignChoice,
+  type JobOwner,
+} from '../roles/scheduler/owner.js';
+import { removeState } from '../roles/scheduler/removal.js';
 import { startScheduler } from '../roles/scheduler/scheduler.js';
 import { tuneV8 } from '../roles/v8.js';
 import { openDirectoryStore } from '../stores/decisions/directory.js';
@@ -52,6 +59,9 @@ interface SchedulerFlags extends SharedFlags, CheckpointFlags {
   storeKey?: string;
   storeLease: number;
   advertise?: string;
+  jobUid?: string;
+  foreignState?: ForeignChoice;
+  removeState?: string | true;
   balanceJoining: boolean;
   limit: Partial<SchedulerPolicy>;
 }
@@ -78,9 +88,33 @@ function storeOf(flags: SchedulerFlags): StateStore {
   return openEtcdStore(url, { caFile, certFile, keyFile, leaseMs });
 }
 
+/** Removes the state of the job from `--store`, and from the places below it that are named. */
+async function remove(flags: SchedulerFlags, places: string | true): Promise<void> {
+  const url = flags.store ?? (process.env.KINTSUGI_STORE || undefined);
+  const owner = ownerOf(flags);
+  if (url === undefined || owner === undefined)
+    throw new KintsugiError('BAD_ARGUMENT', '--remove-state needs --store and --job-uid');
+  const inside = places === true ? [] : places.split(',').filter((place) => place !== '');
+  const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
+  for (const place of ['', ...inside.map((name) => `/${name}`)])
+    await removeState(storeOf({ ...flags, store: `${url.replace(/\/$/, '')}${place}` }), owner.uid, log);
+}
+
+/** The job that this scheduler is for; undefined: nobody has said. @throws BAD_ARGUMENT */
+function ownerOf({ jobUid, foreignState }: SchedulerFlags): JobOwner | undefined {
+  const uid = jobUid ?? (process.env.KINTSUGI_JOB_UID || undefined);
+  if (uid === undefined && foreignState !== undefined)
+    throw new KintsugiError('BAD_ARGUMENT', '--foreign-state needs --job-uid');
+  const foreign = foreignState ?? (process.env.KINTSUGI_FOREIGN_STATE || 'refuse');
+  if (!isForeignChoice(foreign))
+    throw new KintsugiError('BAD_ARGUMENT', `KINTSUGI_FOREIGN_STATE is one of ${FOREIGN_CHOICES.join(', ')}`);
+  return uid === undefined ? undefined : { uid, foreign };
+}
+
 async function run(flags: SchedulerFlags): Promise<void> {
   followLauncher();
   tuneV8();
+  if (flags.removeState !== undefined) return remove(flags, flags.removeState);
   const stopped = stopSignal();
   const code = parseCode(flags.code);
   const nodes = flags.ps ?? code.k + code.r;
@@ -92,6 +126,7 @@ async function run(flags: SchedulerFlags): Promise<void> {
   const nodeToken = nodeTokenOf(flags);
   const tls = roleTlsOf(flags);
   const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
+  const owner = ownerOf(flags);
   const store = storeOf(flags);
   const { ended: failed, end } = failure();
   const starting = startScheduler({
@@ -103,6 +138,7 @@ async function run(flags: SchedulerFlags): Promise<void> {
     tls,
     store,
     job: randomUUID(),
+    owner,
     nodes,
     pools,
     policy: { ...flags.limit, balanceJoining: flags.balanceJoining },
@@ -152,6 +188,23 @@ export function registerScheduler(program: Command): void {
       new Option('--store-lease <time>', 'another scheduler leads so long after the leader died')
         .argParser(leaseTime)
         .default(DEFAULT_LEASE_MS, '3s'),
+    )
+    .option(
+      '--job-uid <id>',
+      'the job that this is, as its state says from then on: the state of another one is refused (default: ' +
+        '$KINTSUGI_JOB_UID, else any state is resumed)',
+    )
+    .addOption(
+      new Option(
+        '--foreign-state <choice>',
+        'the state of another job: refuse it, adopt it, or discard it and begin anew (default: ' +
+          '$KINTSUGI_FOREIGN_STATE, else refuse)',
+      ).choices(FOREIGN_CHOICES),
+    )
+    .option(
+      '--remove-state [places]',
+      'instead of anything else, remove what --store has of --job-uid, also in these places below it ' +
+        '(comma-separated); the state of another job stays',
     )
     .option('--advertise <host[:port]>', 'address that others dial (default: the one it listens on)');
   withRestore(withCheckpoint(command));

@@ -128,12 +128,14 @@ const sharing = (initContainers: object[]) => ({
     volumes: [{ name: 'shared', persistentVolumeClaim: { claimName: 'checkpoints' } }],
   },
 });
-export const checkpointsClaim = (): string =>
+/** A claim of this name. */
+export const claim = (name: string): string =>
   dump({
     ...{ apiVersion: 'v1', kind: 'PersistentVolumeClaim' },
-    metadata: { name: 'checkpoints', namespace: NAMESPACE },
+    metadata: { name, namespace: NAMESPACE },
     spec: { accessModes: ['ReadWriteMany'], resources: { requests: { storage: '1Gi' } } },
   });
+export const checkpointsClaim = (): string => claim('checkpoints');
 
 /** Once a worker has this file it trains as fast as it can. */
 const HURRY = '/tmp/hurry';
@@ -185,7 +187,10 @@ interface Shape {
   /** Checkpoints go to the claim "checkpoints". */
   checkpoint?: object;
   /** Fields of the spec. */
-  more?: { scheduler?: object; [field: string]: unknown };
+  more?: {
+    scheduler?: { store?: { etcd?: object; [field: string]: unknown }; foreignState?: string } | undefined;
+    [field: string]: unknown;
+  };
 }
 
 /** A job that trains MovieLens, and counts every push. */
@@ -209,7 +214,7 @@ export function movieJob(
     { name: 'paced', configMap: { name: 'paced' } },
   ];
   // A job that is kept in etcd has no volume for its state.
-  const state = more?.scheduler ? [] : [OWN_STATE];
+  const state = more?.scheduler?.store?.etcd ? [] : [OWN_STATE];
   const rate = seconds === undefined ? 'Infinity' : String(Math.ceil(files.samples / 2 / seconds));
   const mounted = [
     {

@@ -6,6 +6,7 @@
  * | --- | --- |
  * | state | version of this layout |
  * | job, head, scaling | what is fixed; counters; wanted nodes and the number of the next change |
+ * | owner | whose job it is, for whoever starts its schedulers |
  * | group/ID, node/ID, table/ID | entries of the map |
  * | saving, plan/NAME | number of the next attempt at a checkpoint; save plans |
  * | restore, load/G/M | the checkpoint that the job goes on from; a shard that is still to be loaded |
@@ -43,6 +44,7 @@ const FORMAT_KEY = 'state';
 const WHOLE_FORMAT = 2;
 
 export const HEAD_KEY = 'head';
+export const OWNER_KEY = 'owner';
 export const SCALING_KEY = 'scaling';
 export const SAVING_KEY = 'saving';
 export const RESTORE_KEY = 'restore';
@@ -69,6 +71,7 @@ const READ: Readonly<Record<string, EntryReader>> = {
     ...(firstPeer !== undefined && { firstPeer }),
   }),
   head: ({ map: { epoch }, nextPeer, nextSid }) => ({ epoch, nextPeer, nextSid }),
+  [OWNER_KEY]: ({ owner }) => owner,
   scaling: ({ scaling }) => scaling && { wanted: scaling.wanted, nextChange: scaling.nextChange },
   saving: ({ saving }) => saving && { nextAttempt: saving.nextAttempt },
   restore: ({ restore }) => restore && headOf(restore),
@@ -109,7 +112,7 @@ export function entryOf(state: DurableState, key: string): unknown {
 
 /** All entries of the state: the first transaction of an empty store. */
 export function entriesOf(state: DurableState): Map<string, unknown> {
-  const keys = [FORMAT_KEY, 'job', HEAD_KEY, SCALING_KEY, SAVING_KEY, RESTORE_KEY];
+  const keys = [FORMAT_KEY, 'job', HEAD_KEY, OWNER_KEY, SCALING_KEY, SAVING_KEY, RESTORE_KEY];
   keys.push(...[...(state.restore?.shards.values() ?? [])].map(({ g, m }) => loadKey(g, m)));
   keys.push(...[...(state.saving?.plans.keys() ?? [])].map(planKey));
   keys.push(...Object.keys(state.names).map(nameKey), ...[...state.sessions.keys()].map(sessionKey));
@@ -206,6 +209,7 @@ function fromEntries(entries: StateEntries): DurableState {
   type Fixed = Pick<ClusterMap, 'job' | 'pools'> & Pick<DurableState, 'nodesWanted' | 'firstPeer'>;
   const { job, pools, nodesWanted, firstPeer } = one<Fixed>('job');
   const { epoch, nextPeer, nextSid } = one<{ epoch: number; nextPeer: number; nextSid: number }>(HEAD_KEY);
+  const owner = one<string | undefined>(OWNER_KEY);
   const nodes = sorted<NodeEntry>('node').sort(byName);
   const map = {
     epoch,
@@ -225,6 +229,7 @@ function fromEntries(entries: StateEntries): DurableState {
   const plans = all<StoredPlan>('plan').map(([, plan]): [string, StoredPlan] => [plan.name, plan]);
   return {
     ...{ map, nodesWanted, nextPeer, nextSid, ...(firstPeer !== undefined && { firstPeer }) },
+    ...(owner !== undefined && { owner }),
     names: Object.fromEntries(all<DurableState['names'][string]>('name')),
     sessions: new Map(sorted<SessionEntry>('session').map((session) => [session.id, session])),
     ...(scaling && { scaling: { ...scaling, changes: sorted<Change>('change') } }),

@@ -43,7 +43,7 @@ import { Waking } from './waking.js';
 import { Workers } from './workers.js';
 
 export { DEFAULT_SCHEDULER_POLICY, type SchedulerPolicy } from '../shared/policy.js';
-export { stateOf } from './entries.js';
+export { entriesOf, OWNER_KEY, type StateEntries, type StoredEntries, stateOf } from './entries.js';
 export type { SchedulerEffect, SchedulerInput } from './ledger.js';
 export { restoredJob } from './saving/restored.js';
 export { type DurableState, newJob } from './state.js';

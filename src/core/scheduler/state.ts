@@ -26,6 +26,8 @@ export interface SessionEntry {
 
 export interface DurableState {
   map: ClusterMap;
+  /** Whose job it is: an id that whoever starts its schedulers gives. Undefined: nobody has said. */
+  owner?: string;
   /** Nodes that must have joined before groups are formed. */
   nodesWanted: number;
   /** The next id of a node or a session. Ids are never given twice. */

@@ -4,9 +4,11 @@ import { describe } from '../../common/errors.js';
 import type { Logger } from '../../net/log.js';
 import { type Api, ApiError, hasStatus } from './api/api.js';
 import { isKind, type ResourceKind } from './api/resources.js';
-import type { KubeObject, ObjectManifest, Pod } from './objects.js';
+import type { KubeNode, KubeObject, ObjectManifest, Pod } from './objects.js';
+import { isGone } from './reconcile/apart.js';
 import { JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
 import type { Action } from './reconcile/observed.js';
+import { STATE_FINALIZER } from './reconcile/remains.js';
 import type { LoneAction } from './reconcile/scaling/lone.js';
 import { FINALIZER } from './reconcile/scaling/scalers.js';
 import { timeOf } from './reconcile/time.js';
@@ -73,6 +75,12 @@ function letGo(scaler: ScalerObject): ScalerObject {
   return { ...scaler, metadata: { ...scaler.metadata, finalizers } };
 }
 
+function held(job: TrainingJob, on: boolean): TrainingJob {
+  const others = job.metadata.finalizers?.filter((one) => one !== STATE_FINALIZER) ?? [];
+  const finalizers = on ? [...others, STATE_FINALIZER] : others;
+  return { ...job, metadata: { ...job.metadata, finalizers } };
+}
+
 export class Hands {
   /** The last refusal of the API server, by uid of the job. */
   private readonly refused = new Map<string, string>();
@@ -84,6 +92,7 @@ export class Hands {
     if (action.kind === 'status')
       // The write names the version that was observed. Where that is out of date, it fails and the pass ends.
       return this.replace('TrainingJob', { ...job, status: action.status }, 'status');
+    if (action.kind === 'hold') return this.replace('TrainingJob', held(job, action.held));
     if (action.kind === 'resize') return this.replace('TrainingJob', resized(job, action));
     try {
       await this.other(job, action);
@@ -114,7 +123,7 @@ export class Hands {
     else await this.replace(scaler.kind, { ...scaler, status: action.status } as ScalerObject, 'status');
   }
 
-  private async other(job: TrainingJob, action: Exclude<Action, { kind: 'status' | 'resize' }>) {
+  private async other(job: TrainingJob, action: Exclude<Action, { kind: 'status' | 'resize' | 'hold' }>) {
     const { onWake, onAsk, onCheckpoint, onPlan } = this.options;
     switch (action.kind) {
       case 'secret': {
@@ -140,7 +149,8 @@ export class Hands {
         return;
       case 'delete': {
         const { kind, metadata } = action.object;
-        const { graceSeconds, asObserved } = action;
+        const { graceSeconds, asObserved, ifGone } = action;
+        if (ifGone !== undefined && !(await this.isGone(ifGone))) return;
         if (isKind(kind)) await this.remove(kind, metadata, { graceSeconds, asObserved });
         return;
       }
@@ -210,6 +220,16 @@ export class Hands {
     const answer = await this.options.api.replace<T>(kind, object, part);
     this.options.onWritten(kind, answer);
     return answer;
+  }
+
+  /** Asks the server, because a mirror may not have a machine yet that has just come. */
+  private async isGone(name: string): Promise<boolean> {
+    try {
+      return isGone(await this.options.api.get<KubeNode>('Node', undefined, name));
+    } catch (error) {
+      if (hasStatus(error, 404)) return true;
+      throw error;
+    }
   }
 
   /**

@@ -110,6 +110,10 @@ function reportOf(status: JobStatus, progress: JobReport['progress']): JobReport
 
 export class JobLink {
   report: JobReport | undefined;
+  /** When the job answered last. Milliseconds since 1970. */
+  heardAt: number | undefined;
+  /** True: the job was asked once, and has answered or not. */
+  looked = false;
   saved: ObservedCheckpoint | undefined;
   planned: Planned | undefined;
   private measured: MeasuredJob | undefined;
@@ -255,13 +259,14 @@ export class JobLink {
       const how = { token, tls, waitForJob: false, connectTimeoutMs: CONNECT_MS };
       this.client ??= await connect(address, how);
       const status = await statusIn(this.client, ANSWER_MS);
-      const dataset = await Dataset.status(this.client, run);
+      const dataset = await Dataset.status(this.client, run, ANSWER_MS);
       await this.measure(this.client, dataset);
       const progress = dataset && {
         percentage: dataset.ranges > 0 ? Math.floor((100 * dataset.finished) / dataset.ranges) : 0,
         ...{ redone: dataset.redone, complete: dataset.complete, ...this.pace },
       };
       report = reportOf(status, progress);
+      this.heardAt = Date.now();
     } catch (error) {
       // A client dials a scheduler that is away by itself. After any other error a new client begins a new
       // session.
@@ -271,7 +276,9 @@ export class JobLink {
       }
     }
     const ended = report !== undefined && this.settle(report, running);
-    if (this.closed || (!ended && sameValue(report, this.report))) return;
+    const first = !this.looked;
+    this.looked = true;
+    if (this.closed || (!first && !ended && sameValue(report, this.report))) return;
     this.report = report;
     this.options.onChange();
   }

@@ -12,10 +12,12 @@ import { Hands, isMaking, isRefusal } from './hands.js';
 import { JobLink, type JobLinkOptions } from './link.js';
 import type { KubeNode, KubeObject, Pod } from './objects.js';
 import { WorkQueue } from './queue.js';
+import { isOutOfService } from './reconcile/apart.js';
 import { JOB_LABEL, ROLE_LABEL, SCHEDULER_PORT, secretName } from './reconcile/names.js';
 import type { ObservedJob } from './reconcile/observed.js';
 import { isReclaimed } from './reconcile/reclaim.js';
 import { reconcile } from './reconcile/reconcile.js';
+import { REMOVAL_ROLE } from './reconcile/remains.js';
 import { withoutJob } from './reconcile/scaling/lone.js';
 import { hasEnded } from './reconcile/status.js';
 import { accessOf } from './secrets.js';
@@ -24,7 +26,17 @@ import type { ScalerObject, TrainingJob } from './types.js';
 /** A client of a job, or what stands for one in a test. */
 export type JobHandle = Pick<
   JobLink,
-  'report' | 'asked' | 'saved' | 'planned' | 'ask' | 'save' | 'tellPlan' | 'close' | keyof AutoscaledJob
+  | 'report'
+  | 'heardAt'
+  | 'looked'
+  | 'asked'
+  | 'saved'
+  | 'planned'
+  | 'ask'
+  | 'save'
+  | 'tellPlan'
+  | 'close'
+  | keyof AutoscaledJob
 > & {
   options: JobLinkOptions;
 };
@@ -188,14 +200,16 @@ export class Operator {
 
   /**
    * Nodes report every few seconds that they live. Jobs get a pass only when a node becomes ready or unready,
-   * or is to go.
+   * is to go, is out of service, or is gone.
    */
   private onNode(node: KubeNode): void {
     const { name } = node.metadata;
     const told = node.status?.conditions?.find(({ type }) => type === 'Ready')?.status ?? 'Unknown';
-    const ready = `${told} ${isReclaimed(node)}`;
-    if (this.readiness.get(name) === ready) return;
-    this.readiness.set(name, ready);
+    const ready = `${told} ${isReclaimed(node)} ${isOutOfService(node)}`;
+    const there = this.nodes.get(undefined, name) !== undefined;
+    if (there && this.readiness.get(name) === ready) return;
+    if (there) this.readiness.set(name, ready);
+    else this.readiness.delete(name);
     this.addAll();
   }
 
@@ -215,7 +229,7 @@ export class Operator {
       extras: new Set([...this.owned.values()].filter((one) => one.exists).map(({ kind }) => kind)),
       secret: await this.hasSecret(job),
       ...{ report: link?.report, asked: link?.asked, saved: link?.saved },
-      planned: link?.planned,
+      ...{ planned: link?.planned, heardAt: link?.heardAt, asking: link !== undefined && !link.looked },
       scalers: this.scalersOf(namespace, name),
     };
     let current = job;
@@ -322,11 +336,15 @@ export class Operator {
   }
 }
 
-/** Whether a Pod belongs to the job. The Pod of a scheduler is owned by its StatefulSet. */
+/**
+ * Whether a Pod belongs to the job. The Pod of a scheduler is owned by its StatefulSet, and the one that
+ * removes its state by nobody.
+ */
 function ownedOrScheduled(pod: Pod, job: TrainingJob): boolean {
   const { labels } = pod.metadata;
   if (labels?.[JOB_LABEL] !== job.metadata.name) return false;
-  return ownedBy(pod, job) || labels[ROLE_LABEL] === 'scheduler';
+  const role = labels[ROLE_LABEL];
+  return ownedBy(pod, job) || role === 'scheduler' || role === REMOVAL_ROLE;
 }
 
 const addressOf = (ip: string): string => `${ip.includes(':') ? `[${ip}]` : ip}:${SCHEDULER_PORT}`;

@@ -58,9 +58,12 @@ export class Dataset {
     return new Dataset(session, name, reply.spec);
   }
 
-  /** The status of a data set; undefined: nobody has registered it. */
-  static async status(client: Client, name: string): Promise<DatasetStatus | undefined> {
-    const reply = await internalsOf(client).session.ask((id) => ({ t: 'datasetStatus', id, name }));
+  /**
+   * The status of a data set; undefined: nobody has registered it. `limitMs`: so long the scheduler is waited
+   * for; undefined: as long as it takes. @throws UNREACHABLE, CLOSED
+   */
+  static async status(client: Client, name: string, limitMs?: number): Promise<DatasetStatus | undefined> {
+    const reply = await internalsOf(client).session.ask((id) => ({ t: 'datasetStatus', id, name }), limitMs);
     if (reply.t !== 'datasetReply') throw unexpected(reply);
     return reply.status;
   }

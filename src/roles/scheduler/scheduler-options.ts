@@ -7,6 +7,7 @@ import type { Logger } from '../../net/log.js';
 import type { ServerTls } from '../../net/transport/index.js';
 import type { SavePlan } from '../../protocol/saving.js';
 import type { StateStore } from '../../stores/decisions/index.js';
+import type { JobOwner } from './owner.js';
 
 /** A checkpoint that a new job begins with. */
 export interface RestoreOptions {
@@ -30,6 +31,8 @@ export interface SchedulerOptions {
   tls?: ServerTls | undefined;
   store: StateStore;
   job: string;
+  /** The job that this scheduler is for. Undefined: nobody has said, and any state is gone on with. */
+  owner?: JobOwner | undefined;
   /** Nodes that must have joined before the job starts. */
   nodes: number;
   pools: PoolOptions[];

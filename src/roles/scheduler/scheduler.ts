@@ -3,11 +3,9 @@
 import { describe, KintsugiError, traceOf } from '../../common/errors.js';
 import {
   DEFAULT_SCHEDULER_POLICY,
-  newJob,
   Scheduler,
   type SchedulerEffect,
   type SchedulerInput,
-  stateOf,
 } from '../../core/scheduler/scheduler.js';
 import type { Silence } from '../../core/scheduler/vanishing.js';
 import { formatAddress, parseAddress } from '../../net/address.js';
@@ -27,11 +25,11 @@ import { createEndpoints } from '../endpoints.js';
 import { FailStop } from '../fail-stop.js';
 import { SchedulerMetrics } from '../metrics/scheduler.js';
 import { observedOf } from '../process-telemetry.js';
-import { Candidate, checkJob, duringTerm, type Tenure } from './candidate.js';
-import { Checkpoints, checkPlan } from './checkpoints.js';
+import { Candidate, type Tenure } from './candidate.js';
+import { Checkpoints } from './checkpoints.js';
 import { EventFeed } from './event-feed.js';
+import { firstState } from './first-state.js';
 import { Probing } from './probing.js';
-import { restoredState } from './restored.js';
 import type { RunningScheduler, SchedulerOptions } from './scheduler-options.js';
 import { pageOf } from './scheduler-pages.js';
 import { StatusAnswers } from './status-answers.js';
@@ -115,20 +113,14 @@ class SchedulerRuntime {
     });
   }
 
-  /** `tenure`: where several use the store. @throws STORE_FAILED when the store has lost the job */
+  /** `tenure`: where several use the store. @throws what `firstState` throws */
   static async start(options: SchedulerOptions, tenure?: Tenure): Promise<SchedulerRuntime> {
-    const stored = stateOf(await options.store.load());
-    checkJob(stored?.state.map.job, tenure?.job, options.store.election);
-    const { job, nodes, pools, restore } = options;
-    const begin = () => (restore ? restoredState(job, nodes, pools, restore) : newJob(job, nodes, pools));
-    if (!stored && options.checkpoint && !options.placeTried)
-      await duringTerm(checkPlan(options.checkpoint, options.log), tenure?.over);
-    const state = await duringTerm(stored?.state ?? begin(), tenure?.over);
+    const { state, resumed, unwritten } = await firstState(options, tenure);
     const policy = { ...DEFAULT_SCHEDULER_POLICY, ...options.policy };
-    const core = new Scheduler(state, policy, stored !== undefined, stored?.outdated);
+    const core = new Scheduler(state, policy, resumed, unwritten);
     const runtime = new SchedulerRuntime(options, core);
-    runtime.isDurable = stored !== undefined;
-    await runtime.open(stored !== undefined);
+    runtime.isDurable = resumed || !unwritten;
+    await runtime.open(resumed);
     return runtime;
   }
 
@@ -437,8 +429,8 @@ class SchedulerRuntime {
 
 /**
  * Starts a scheduler in this process; resumes the job that its store holds. Where several use the store, it
- * stands by until it leads. @throws PORT_IN_USE, TOKEN_REQUIRED, and with `restore` CHECKPOINT_MISSING,
- * BAD_CHECKPOINT, PLACE_FAILED, BAD_ARGUMENT
+ * stands by until it leads. @throws PORT_IN_USE, TOKEN_REQUIRED, FOREIGN_STATE, and with `restore`
+ * CHECKPOINT_MISSING, BAD_CHECKPOINT, PLACE_FAILED, BAD_ARGUMENT
  */
 export async function startScheduler(options: SchedulerOptions): Promise<RunningScheduler> {
   const running = options.store.election

@@ -9,6 +9,11 @@ const TERMS = {
   because: 'the simulator has one scheduler, and no elections',
 };
 
+const OWNERS = {
+  test: 'test/roles/scheduler/owner.test.ts',
+  because: 'the schedulers of the simulator are all of one job',
+};
+
 export const STORAGE_MUTANTS: readonly Mutant[] = [
   {
     name: 'leadership: two leaders write, because a write does not compare the key of the leader',
@@ -100,5 +105,26 @@ export const STORAGE_MUTANTS: readonly Mutant[] = [
     from: 'this.locationNow(), this.known)',
     to: 'this.locationNow(), { ...this.known, answered: false })',
     scenario: { test: 'test/stores/decisions/etcd.test.ts', because: 'it takes a real etcd' },
+  },
+  {
+    name: 'owner: a scheduler goes on with the state of another job unasked',
+    file: 'roles/scheduler/owner',
+    from: "foreign === 'refuse')",
+    to: "foreign === 'never')",
+    scenario: OWNERS,
+  },
+  {
+    name: 'owner: discarded state stays beside that of the new job',
+    file: 'roles/scheduler/owner',
+    from: '[...entries.keys()]',
+    to: '[]',
+    scenario: OWNERS,
+  },
+  {
+    name: 'owner: the state of a new job does not say whose it is',
+    file: 'scheduler/entries',
+    from: 'HEAD_KEY, OWNER_KEY, SCALING_KEY',
+    to: 'HEAD_KEY, SCALING_KEY',
+    scenario: OWNERS,
   },
 ];

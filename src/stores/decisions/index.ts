@@ -46,6 +46,11 @@ export interface Election {
    * what was decided in one term is never written in another.
    */
   again(): StateStore;
+  /**
+   * Removes everything that the store has of the job, in one transaction, while this process leads. Nothing
+   * is written afterwards. @throws DEPOSED, STORE_FAILED
+   */
+  clear(): Promise<void>;
 }
 
 /** A store in memory, for embedded clusters and tests: it survives nothing. */

@@ -202,10 +202,13 @@ export class MemoryServer implements Api {
     if (uid !== undefined && there.metadata.uid !== uid) throw new ApiError(409, 'Conflict', name);
     if (resourceVersion !== undefined && there.metadata.resourceVersion !== resourceVersion)
       throw new ApiError(409, 'Conflict', name);
-    if (kind !== 'Pod' && !there.metadata.finalizers?.length) return this.drop(kind, there.metadata);
+    // Nobody waits for the kubelet of a Pod that is deleted by force.
+    const atOnce = kind !== 'Pod' || options.graceSeconds === 0;
+    if (atOnce && !there.metadata.finalizers?.length) return this.drop(kind, there.metadata);
     // The kubelet of the Pod ends it.
+    const deletionTimestamp = new Date().toISOString();
     if (there.metadata.deletionTimestamp === undefined)
-      this.put(kind, { ...there, metadata: { ...there.metadata, deletionTimestamp: 'now' } });
+      this.put(kind, { ...there, metadata: { ...there.metadata, deletionTimestamp } });
   }
 
   /** The answer of a write that was done may get lost. */

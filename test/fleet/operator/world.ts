@@ -30,6 +30,7 @@ export class World {
   stuck = false;
   private saved: ObservedCheckpoint | undefined;
   checkpoints = 0;
+  private silent = false;
   operator: Operator;
 
   constructor(seed: number, nodes = 4) {
@@ -138,6 +139,12 @@ export class World {
     this.changed();
   }
 
+  /** The job does not answer any more. */
+  silence(): void {
+    this.silent = true;
+    this.changed();
+  }
+
   private over(): boolean {
     const phase = this.job()?.status?.phase;
     return this.job() === undefined || phase === 'Succeeded' || phase === 'Failed';
@@ -215,7 +222,8 @@ export class World {
     const world = this;
     return {
       options,
-      get report(): JobReport {
+      get report(): JobReport | undefined {
+        if (world.silent) return undefined;
         const nodes = world
           .pods('ps')
           .map(({ metadata: { name } }) => ({ name, alive: world.serving.has(name) }));
@@ -226,7 +234,7 @@ export class World {
         return [...world.asked.values()];
       },
       ask: (ask) => world.take(ask),
-      ...{ planned: undefined, tellPlan: () => {} },
+      ...{ planned: undefined, tellPlan: () => {}, heardAt: undefined, looked: true },
       get saved() {
         return world.saved;
       },

@@ -55,6 +55,10 @@ class Term implements StateStore, Election {
   again(): StateStore {
     return this.place.open();
   }
+  clear(): Promise<void> {
+    this.place.entries = new MemoryStore();
+    return Promise.resolve();
+  }
   lead(_: string, events: ElectionEvents): Promise<void> {
     this.events = events;
     return this.granted;

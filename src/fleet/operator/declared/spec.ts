@@ -128,6 +128,11 @@ export const SPEC = object(
     ),
     scheduler: defaulted(
       object('Where the scheduler keeps the job.', {
+        foreignState: choice(
+          'State of another job at the place of this one: it is refused, gone on with, or deleted to begin ' +
+            'anew. Default: refuse.',
+          ['refuse', 'adopt', 'discard'],
+        ),
         store: immutable(
           defaulted(
             object(
@@ -137,7 +142,10 @@ export const SPEC = object(
                 storageClassName: text('Storage class of its claim. Default: that of the cluster.'),
                 claimName: text('A claim that is there already. It stays when the job is deleted.'),
                 deletionPolicy: defaulted(
-                  choice('What becomes of its own claim when the job is deleted.', ['Delete', 'Retain']),
+                  choice('What becomes of its own claim, or its keys in etcd, when the job is deleted.', [
+                    'Delete',
+                    'Retain',
+                  ]),
                   'Delete',
                 ),
                 etcd: object('Several schedulers: one leads, and the others stand by.', {

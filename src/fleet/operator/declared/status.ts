@@ -32,6 +32,9 @@ export const STATUS = object('The job as it runs.', {
     ps: required(integer('', 0)),
     worker: required(integer('', 0)),
   }),
+  lastHeard: time(
+    'When the job answered last. While it answers this is at most some minutes old, and else it is exact.',
+  ),
   redundancy: text('Redundancy as the job reports it: forming, full, recovering, degraded or lost.'),
   ps: text('PS that serve, of those that are wanted.'),
   workers: text('Workers that are ready, of those that are wanted.'),

@@ -38,7 +38,7 @@ export type Census = Record<PodRole, Member[]>;
 
 type WatchedPods = Pick<ObservedJob, 'job' | 'nodes' | 'report'>;
 
-function nodeReady(node: KubeNode): boolean {
+export function nodeReady(node: KubeNode): boolean {
   return node.status?.conditions?.some((one) => one.type === 'Ready' && one.status === 'True') ?? false;
 }
 
@@ -53,6 +53,14 @@ function onLostMachine(pod: Pod, nodes: readonly KubeNode[], report: JobReport |
   if (reachable(pod, nodes)) return false;
   // A machine that only Kubernetes does not hear may go on serving, and the job knows whether it does.
   return report?.nodes.some((one) => one.name === pod.metadata.name && !one.alive) ?? false;
+}
+
+/** Whether nobody hears its process, whatever the last report of its kubelet says. */
+function isSilent(pod: Pod, role: PodRole, { nodes, report }: WatchedPods): boolean {
+  if (!reachable(pod, nodes)) return true;
+  return (
+    role === 'ps' && (report?.nodes.some((one) => one.name === pod.metadata.name && !one.alive) ?? false)
+  );
 }
 
 function stateOf(pod: Pod, { nodes, report }: Pick<ObservedJob, 'nodes' | 'report'>): MemberState {
@@ -78,7 +86,7 @@ function memberOf(pod: Pod, role: PodRole, observed: WatchedPods): Member {
     index: Number(pod.metadata.labels?.[INDEX_LABEL] ?? 0),
     state: stateOf(pod, observed),
     reachable: reachable(pod, observed.nodes),
-    ready: isReady(conditions),
+    ready: isReady(conditions) && !isSilent(pod, role, observed),
     exit,
     restarts: container?.restartCount ?? 0,
     runs: exit === undefined || container?.state?.running !== undefined,
@@ -107,7 +115,17 @@ export const inState = (members: readonly Member[], ...states: MemberState[]): M
 const PASSING = new Set([
   ...['UNREACHABLE', 'TIMEOUT', 'NOT_READY', 'PLACE_FAILED', 'SESSION_EXPIRED', 'STALE_NODE', 'ABORTED'],
   ...['CLOSED', 'DEPOSED', 'STORE_FAILED', 'MEMORY_LIMIT', 'PORT_IN_USE'],
+  // A job with this waits for its user (foreign.ts).
+  'FOREIGN_STATE',
 ]);
+
+const lastLine = (exit: Terminated): string => exit.message?.trim().split('\n').at(-1) ?? '';
+
+/** Code and message of the error with which a process has ended; undefined: it has named none. */
+export function lastError(exit: Terminated | undefined): { code: string; message: string } | undefined {
+  const [, code, message] = (exit && /kintsugi: ([A-Z_]+): (.*)$/.exec(lastLine(exit))) ?? [];
+  return code === undefined || message === undefined ? undefined : { code, message };
+}
 
 /**
  * The last words of a process, `CODE: message`, when no other attempt would end better. Exit code 2 is an
@@ -115,8 +133,7 @@ const PASSING = new Set([
  */
 export function permanentProblem(exit: Terminated | undefined): string | undefined {
   if (exit?.exitCode !== 2) return undefined;
-  const line = exit.message?.trim().split('\n').at(-1) ?? '';
-  const [, code, message] = /kintsugi: ([A-Z_]+): (.*)$/.exec(line) ?? [];
-  if (code === undefined) return line || 'exit code 2';
-  return PASSING.has(code) ? undefined : `${code}: ${message}`;
+  const error = lastError(exit);
+  if (!error) return lastLine(exit) || 'exit code 2';
+  return PASSING.has(error.code) ? undefined : `${error.code}: ${error.message}`;
 }

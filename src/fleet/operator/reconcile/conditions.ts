@@ -2,10 +2,12 @@
 import type { ObjectCondition } from '../objects.js';
 import type { JobPhase } from '../types.js';
 import { type Census, inState } from './census.js';
+import { foreignCondition } from './foreign.js';
+import { hearing } from './hearing.js';
 import type { ObservedJob } from './observed.js';
 import type { ScalingGoal } from './scaling/goal.js';
 import { scalingOf } from './scaling/progress.js';
-import type { Stage } from './suspension.js';
+import { isPaused, type Stage } from './suspension.js';
 import { timeOf } from './time.js';
 import { describeEnd, ownFailures, type ReconcileVerdict } from './verdict.js';
 
@@ -30,6 +32,18 @@ function suspension({ job, saved }: ObservedJob, stage: Stage): [string, string?
   }
 }
 
+function redundant({ job, report, asking }: ObservedJob): ObjectCondition {
+  const type = 'Redundant';
+  const before = job.status?.conditions?.find((one) => one.type === type);
+  if (asking && before) return before;
+  if (!report) return { type, status: 'Unknown', reason: 'Unknown' };
+  const { redundancy, reasons } = report;
+  const reason = redundancy.replace(/^./, (first) => first.toUpperCase());
+  const message = reasons.slice(0, 3).join('; ');
+  const status = redundancy === 'full' ? 'True' : 'False';
+  return { type, status, reason, ...(message ? { message } : {}) };
+}
+
 export function conditionsOf(
   observed: ObservedJob,
   census: Census,
@@ -38,23 +52,18 @@ export function conditionsOf(
   goal: ScalingGoal,
   stage: Stage,
 ): ObjectCondition[] {
-  const { job, report } = observed;
-  const scheduler = census.scheduler.some((one) => one.ready && one.state === 'active');
+  const { job } = observed;
   const is = (type: string, status: boolean | undefined, reason: string, message = ''): ObjectCondition => ({
     ...{ type, status: status === undefined ? 'Unknown' : status ? 'True' : 'False', reason },
     ...(message ? { message } : {}),
   });
-  const redundancy = report?.redundancy ?? 'unknown';
   const list = [
-    is('SchedulerReady', scheduler, scheduler ? 'Serving' : 'NotReady'),
-    is('Running', phase === 'Running' || phase === 'Scaling', phase),
-    is(
-      ...(['Redundant', report ? redundancy === 'full' : undefined] as const),
-      redundancy.replace(/^./, (first) => first.toUpperCase()),
-      report?.reasons.slice(0, 3).join('; '),
-    ),
+    ...hearing(observed, census, phase, isPaused(stage)),
+    redundant(observed),
     is('Scaling', ...scalingOf(observed, census, goal, verdict.ended)),
   ];
+  const foreign = foreignCondition(observed, census);
+  if (foreign) list.push(foreign);
   const [reason, message] = suspension(observed, stage);
   if (stage !== 'none' || job.status?.conditions?.some(({ type }) => type === 'Suspended'))
     list.push(is('Suspended', stage === 'suspended', reason, message));

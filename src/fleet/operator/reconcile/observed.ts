@@ -97,6 +97,10 @@ export interface ObservedJob {
   secret: boolean;
   /** Absent: the job does not answer. */
   report?: JobReport | undefined;
+  /** When the job answered last. Absent: not since this operator asks. Milliseconds since 1970. */
+  heardAt?: number | undefined;
+  /** True: it was asked for the first time, and may still answer. */
+  asking?: boolean | undefined;
   /** Requests to the job, one for each key. */
   asked?: readonly ObservedRequest[] | undefined;
   saved?: ObservedCheckpoint | undefined;
@@ -114,12 +118,16 @@ export type Action =
   | { kind: 'apply'; object: ObjectManifest }
   /** Creates a Pod. One that exists already is left as it is. */
   | { kind: 'create'; object: ObjectManifest }
-  /** Deletes an object. `asObserved`: only if nothing about it has changed since. */
+  /**
+   * Deletes an object. `asObserved`: only if nothing about it has changed since. `ifGone`: only if the
+   * machine of this name is gone (`isGone`) when the server is asked.
+   */
   | {
       kind: 'delete';
       object: Pick<KubeObject, 'apiVersion' | 'kind' | 'metadata'>;
       graceSeconds?: number;
       asObserved?: true;
+      ifGone?: string;
     }
   /** Asks the job for a change: it empties PS, and those end by themselves. Once for each key. */
   | {
@@ -136,6 +144,8 @@ export type Action =
   | { kind: 'resize'; role: 'ps' | 'worker'; replicas: number }
   /** Writes the condition that is a readiness gate of the Pod. */
   | { kind: 'gate'; pod: Pod; open: boolean }
+  /** Holds the job where it is deleted, or lets it go. */
+  | { kind: 'hold'; held: boolean }
   /** Makes a ScaleOut or ScaleIn the job's, and holds it until it is let go. */
   | { kind: 'adopt'; scaler: ScalerObject }
   | { kind: 'letGo'; scaler: ScalerObject }

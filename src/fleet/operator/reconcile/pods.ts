@@ -1,6 +1,8 @@
 /** Pods of PS, workers and the scheduler: the templates of users, completed. */
 import type { Container, EnvVar, Meta, ObjectManifest, PodSpec, PodTemplate } from '../objects.js';
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
+import { apart } from './apart.js';
+import { ownerEnvironment } from './foreign.js';
 import {
   CONTAINER,
   INDEX_LABEL,
@@ -65,6 +67,7 @@ function environment(job: TrainingJob, role: PodRole): EnvVar[] {
     ...(role === 'worker' ? [] : [fromSecret('KINTSUGI_NODE_TOKEN', secret, 'nodeToken')]),
     // A Secret of the user's own may not have it: then /metrics answers nobody beyond the Pod.
     ...(job.spec.metrics ? [fromSecret('KINTSUGI_METRICS_TOKEN', secret, METRICS_KEY, true)] : []),
+    ...(role === 'scheduler' ? ownerEnvironment(job) : []),
     ...tlsEnvironment(job),
   ];
 }
@@ -225,6 +228,7 @@ export function podSpecOf(
     },
     automountServiceAccountToken: false,
     ...placement(job),
+    ...apart(job, role),
     ...given,
     ...(role === 'ps'
       ? { readinessGates: [...(given.readinessGates ?? []), { conditionType: REDUNDANT_GATE }] }

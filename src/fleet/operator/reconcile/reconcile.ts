@@ -12,10 +12,12 @@
  *   (suspension.ts).
  */
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
+import { stranded } from './apart.js';
 import { censusOf } from './census.js';
 import { creations } from './creations.js';
 import { ageing, cleaning, keptForRescue } from './ended.js';
 import { fixturesOf, sameAs, secretOf } from './fixtures.js';
+import { FOREIGN_CONDITION, retold } from './foreign.js';
 import { gates } from './gates.js';
 import { growthTold, starving } from './growth.js';
 import { schedulersOf, TOKEN_KEYS } from './names.js';
@@ -23,6 +25,7 @@ import type { Action, ObservedJob } from './observed.js';
 import { planning } from './plan.js';
 import type { Beginning } from './pods.js';
 import { reclaimed } from './reclaim.js';
+import { holding, isHeld, removing } from './remains.js';
 import { removals } from './removals.js';
 import { sameValue } from './same.js';
 import { asks } from './scaling/asks.js';
@@ -33,7 +36,9 @@ import { isPaused, type Stage, stageOf, suspending } from './suspension.js';
 import { deadlineOf, type ReconcileVerdict, verdictOf } from './verdict.js';
 
 /** Conditions whose every new reason is an event. */
-const STORY = new Set(['Suspended', 'Redundant', 'Restarting']);
+const STORY = new Set(['Suspended', 'Redundant', 'Restarting', FOREIGN_CONDITION]);
+/** Reasons of conditions that somebody has to do something about. */
+const WARNS: ReadonlySet<string> = new Set(['Degraded', 'Lost', 'Refused']);
 
 /** Objects that not every job has. */
 const OPTIONAL: ReadonlySet<string> = new Set(['NetworkPolicy', 'PodMonitor', 'PodGroup']);
@@ -47,7 +52,7 @@ function told(job: TrainingJob, status: TrainingJobStatus): Action[] {
   const story = (status.conditions ?? [])
     .filter(({ type, reason }) => STORY.has(type) && before.get(type) !== reason)
     .map(({ type, reason = '', message }) =>
-      event(`${type}${reason}`, message || `${type}: ${reason}`, reason === 'Degraded' || reason === 'Lost'),
+      event(`${type}${reason}`, message || `${type}: ${reason}`, WARNS.has(reason)),
     );
   if (status.phase === undefined || status.phase === job.status?.phase) return story;
   const message = hasEnded(status) ? outcomeOf(job, status) : `phase ${status.phase}`;
@@ -73,8 +78,8 @@ function fixtures(observed: ObservedJob, stage: Stage, start: Beginning, leastPs
 
 export function reconcile(observed: ObservedJob): Action[] {
   const { job } = observed;
-  if (job.metadata.deletionTimestamp !== undefined) return [];
   const census = censusOf(observed);
+  if (job.metadata.deletionTimestamp !== undefined) return isHeld(job) ? removing(observed, census) : [];
   const over = hasEnded(job.status);
   const stage: Stage = over ? 'none' : stageOf(observed, census);
   const start = begun(observed, census, stage);
@@ -98,7 +103,9 @@ export function reconcile(observed: ObservedJob): Action[] {
     // A job that never began has no objects, and a new life begins in the next pass.
     ...(status.startPs === undefined || stage === 'returning'
       ? []
-      : fixtures(observed, stage, beginningOf(start), goal.leastPs)),
+      : [...holding(job), ...fixtures(observed, stage, beginningOf(start), goal.leastPs)]),
+    ...stranded(observed, census),
+    ...(goesOn ? retold(observed, census) : []),
     ...made,
     ...(goesOn ? removals(observed, census, goal) : []),
     ...(goesOn && stage === 'none' ? asks(observed, census, goal) : []),

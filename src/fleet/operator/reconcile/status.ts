@@ -3,6 +3,7 @@ import type { JobPhase, TrainingJob, TrainingJobStatus } from '../types.js';
 import { type Census, inState } from './census.js';
 import { conditionsOf, since } from './conditions.js';
 import { grownMemory } from './growth.js';
+import { lastHeardOf } from './hearing.js';
 import { type PodRole, type Replicated, selectorOf, wantedPs } from './names.js';
 import type { ObservedJob } from './observed.js';
 import { startPlan } from './plan.js';
@@ -100,7 +101,8 @@ export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStat
   });
   const replicaStatuses = Object.fromEntries(ROLES.map((role) => [role, counts(role)]));
   const names = (role: PodRole) => inState(census[role], 'active').map(({ name }) => name);
-  const seen = report?.redundancy ?? (isPaused(stage) ? 'none' : 'unknown');
+  const unheard = observed.asking ? (start.redundancy ?? 'unknown') : 'unknown';
+  const seen = report?.redundancy ?? (isPaused(stage) ? 'none' : unheard);
   const redundancy = ended || verdict.ended ? start.redundancy : seen;
   const suspended = savedFor(observed, stage);
   const progress = report?.progress ?? start.progress;
@@ -120,6 +122,7 @@ export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStat
     ...{ phase, replicaStatuses, nextIndex, conditions },
     ...(job.metadata.generation === undefined ? {} : { observedGeneration: job.metadata.generation }),
     ...(verdict.ended && start.completionTime === undefined ? { completionTime: timeOf(now) } : {}),
+    ...(ended ? {} : lastHeardOf(observed)),
     ...(redundancy === undefined ? {} : { redundancy }),
     ...(progress ? { progress } : {}),
     ...(lastCheckpoint ? { lastCheckpoint } : {}),

@@ -33,7 +33,7 @@ const ENDED_GRACE_SECONDS = 1;
 const ASK_AGAIN_MS = 15_000;
 
 /** Pods without those that end on a machine that does not answer, which may stay for ever. */
-function here(members: readonly Member[]): Member[] {
+export function here(members: readonly Member[]): Member[] {
   return members.filter(({ state, reachable }) => state !== 'ending' || reachable);
 }
 

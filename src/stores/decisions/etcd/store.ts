@@ -266,21 +266,29 @@ class EtcdStore implements StateStore, Election {
     await this.transact([remove(`${this.prefix}commit`), removeRange(log, endOf(log))]);
   }
 
+  clear(): Promise<void> {
+    const parts = ['entry/', 'log/'].map((part) => `${this.prefix}${part}`);
+    const all = [remove(`${this.prefix}commit`), ...parts.map((part) => removeRange(part, endOf(part)))];
+    return this.writes.then(() => this.transact(all, 'last'));
+  }
+
   /**
-   * One transaction of etcd, which takes it once, and only while this process leads.
+   * One transaction of etcd, which takes it once, and only while this process leads. The last one of all
+   * leaves no key `sequence`.
    * @throws DEPOSED, STORE_FAILED
    */
-  private async transact(operations: readonly Operation[]): Promise<void> {
+  private async transact(operations: readonly Operation[], place?: 'last'): Promise<void> {
     const [leader, sequence] = [base64(this.leaderKey), base64(this.sequenceKey)];
     const before =
       this.sequence === undefined
         ? { key: sequence, target: 'VERSION', result: 'EQUAL', version: '0' }
         : { key: sequence, target: 'VALUE', result: 'EQUAL', value: base64(this.sequence) };
     // Nobody else has led at this revision.
-    const own = `${this.revision}/${++this.transactions}`;
+    const own = place === 'last' ? undefined : `${this.revision}/${++this.transactions}`;
+    const noted = own === undefined ? remove(this.sequenceKey) : put(this.sequenceKey, own);
     const body = {
       compare: [{ key: leader, target: 'CREATE', result: 'EQUAL', create_revision: this.revision }, before],
-      success: [...operations, put(this.sequenceKey, own)].map(({ request }) => request),
+      success: [...operations, noted].map(({ request }) => request),
       failure: [{ requestRange: { key: sequence } }],
     };
     const answer = await this.patiently<TxnAnswer>('/v3/kv/txn', body);

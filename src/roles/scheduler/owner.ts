@@ -1,0 +1,85 @@
+/**
+ * Whose job the state in a store is. A place may have the state of a job that is over: a job was deleted and
+ * made again under its name, or a volume was used again. A scheduler does not go on with that unless it is
+ * told to.
+ */
+import { KintsugiError } from '../../common/errors.js';
+import {
+  type DurableState,
+  entriesOf,
+  OWNER_KEY,
+  type StateEntries,
+  type StoredEntries,
+} from '../../core/scheduler/scheduler.js';
+import type { Logger } from '../../net/log.js';
+import type { StateStore } from '../../stores/decisions/index.js';
+
+export const FOREIGN_CHOICES = ['refuse', 'adopt', 'discard'] as const;
+/** `adopt`: the state of another job is gone on with. `discard`: it is deleted, and the job begins anew. */
+export type ForeignChoice = (typeof FOREIGN_CHOICES)[number];
+
+export const isForeignChoice = (text: string): text is ForeignChoice =>
+  (FOREIGN_CHOICES as readonly string[]).includes(text);
+
+/** The job that a scheduler is for. */
+export interface JobOwner {
+  /** An id that no other job has, ever. */
+  uid: string;
+  /** The choice about the state of another job. */
+  foreign: ForeignChoice;
+}
+
+/** @throws FOREIGN_STATE */
+function refuse(job: string, before: string, uid: string): never {
+  const what = `the state there is that of job ${before} (${job}), and this scheduler is for job ${uid}`;
+  const advice =
+    'give this job another place, or have it go on with that state (--foreign-state adopt), or have that ' +
+    'state deleted and begin anew (--foreign-state discard)';
+  throw new KintsugiError('FOREIGN_STATE', `${what}. What to do: ${advice}`);
+}
+
+/** State that a scheduler begins with. */
+export interface FirstState {
+  state: DurableState;
+  /** A scheduler has decided something in it. */
+  resumed: boolean;
+  /** The store has nothing of it, or an older layout. */
+  unwritten: boolean;
+}
+
+/** A store with the entries that were read from it. */
+interface LoadedStore {
+  store: Pick<StateStore, 'write'>;
+  entries: StateEntries;
+  log: Logger;
+}
+
+/**
+ * The state that a scheduler goes on with, where its store has one. `begin` makes the state of a new job,
+ * which replaces a discarded one in one transaction. State without an owner, as earlier versions wrote it,
+ * becomes that of this job. @throws FOREIGN_STATE, and what the store and `begin` throw
+ */
+export async function ownState(
+  { store, entries, log }: LoadedStore,
+  { state, outdated }: StoredEntries,
+  owner: JobOwner | undefined,
+  begin: () => Promise<DurableState>,
+): Promise<FirstState> {
+  const { owner: before, map } = state;
+  if (!owner || before === owner.uid) return { state, resumed: true, unwritten: outdated };
+  const { uid, foreign } = owner;
+  const told = { job: map.job, owner: uid, before: before ?? '' };
+  if (before !== undefined && foreign === 'refuse') refuse(map.job, before, uid);
+  if (before !== undefined && foreign === 'discard') {
+    const fresh = await begin();
+    const changes = new Map<string, unknown>([...entries.keys()].map((key) => [key, undefined]));
+    for (const [key, value] of entriesOf(fresh)) changes.set(key, value);
+    await store.write(changes);
+    log.warn('state.discarded', told);
+    return { state: fresh, resumed: false, unwritten: false };
+  }
+  // The first write of an outdated layout has all entries.
+  if (!outdated) await store.write(new Map([[OWNER_KEY, uid]]));
+  log.info('state.adopted', told);
+  return { state: { ...state, owner: uid }, resumed: true, unwritten: outdated };
+}
