@@ -74,7 +74,7 @@ LinePlan readPlan(Input& in) {
   for (std::uint32_t n = in.below(4); n; n--) {
     SparseColumn column;
     column.place = place();
-    column.key = static_cast<KeyKind>(in.below(4));
+    column.key = static_cast<KeyKind>(in.below(7));
     column.shared = in.below(2) == 1;
     column.multi = in.below(2) == 1;
     column.utf8 = in.below(2) == 1;

@@ -12,6 +12,8 @@ export function openReader(schema: Schema | undefined): DataReader {
   const opened = new Map<SampleFormat, Format<SchemaRows>>();
   const formatOf = (file: string): Format<SchemaRows> => {
     const format = sampleFormatOf(file);
+    if (schema.header === 'positions' && !format.positions)
+      throw new KintsugiError('BAD_ARGUMENT', `${file}: its columns have names, and no positions`);
     const known = opened.get(format) ?? format.open(schema);
     opened.set(format, known);
     return known;

@@ -42,6 +42,8 @@ export interface Format<R extends SparseRows> {
   measure(file: string): Promise<Measure>;
   /** Samples. @throws BAD_DATA */
   count(file: string): Promise<number>;
+  /** Looks for the columns in the file. Default: reading finds out. @throws BAD_DATA */
+  check?(file: string): Promise<void>;
   /** The batches that the samples of a range complete. @throws BAD_DATA */
   read(range: ByteRange, sink: RowSink<R>, onRead?: () => void): AsyncGenerator<Batch, void, undefined>;
 }
@@ -61,6 +63,8 @@ export interface DataReader {
   measure(file: string): Promise<Measure>;
   /** Samples in all files. @throws BAD_DATA */
   countRows(files: readonly string[]): Promise<number>;
+  /** Looks for the columns in every file. @throws BAD_DATA */
+  check(files: readonly string[]): Promise<void>;
   /** Batches of a range of a file. @throws BAD_DATA with the place of the first sample that is malformed */
   readRange(options: RangeOptions): AsyncGenerator<Batch, void, undefined>;
 }
@@ -119,6 +123,9 @@ export function readerOf<R extends SparseRows>({ formatOf, grows, begin }: Reade
       let rows = 0;
       for (const file of files) rows += await formatOf(file).count(file);
       return rows;
+    },
+    async check(files) {
+      for (const file of files) await formatOf(file).check?.(file);
     },
     readRange: ({ file, begin, end, batch, onRead }) => read({ file, begin, end }, batch, onRead),
   };
