@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { parseSchema } from '../../../src/data/parse-schema.js';
 import type { Schema } from '../../../src/data/schema.js';
 
-/** The answer of a reader to a file: all keys, numbers and labels, or an error without the name of the file. */
+/** The answer of a reader to a file: all keys, numbers and labels, or an error without its name. */
 export interface OddAnswer {
   keys?: readonly bigint[];
   dense?: readonly number[];
