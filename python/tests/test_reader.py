@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -137,6 +138,16 @@ def test_batches_by_a_schema(files: list[Path]) -> None:
     assert first.weight.dtype == np.float32
     # Arrays are the caller's.
     first.dense[:] += 1
+
+
+def test_every_format_is_trained_once(client: kintsugi.Client, files: list[Path]) -> None:
+    data = kintsugi.RangeDataset(
+        client, files, schema=SCHEMA, batch=16, epochs=2, run=f"run-{uuid4()}", audit=True
+    )
+    seen = [weight for batch in data for weight in batch.weight.tolist()]
+    assert sorted(seen) == sorted(row["weight"] for row in rows() for _ in range(2 * len(files)))
+    samples = 2 * ROWS * len(files)
+    assert data.report() == {"samples": samples, "trained": samples, "lost": 0, "duplicated": 0}
 
 
 def fnv(text: bytes, column: int) -> int:

@@ -6,8 +6,11 @@ import { type DataReader, type Format, readerOf } from './reader.js';
 import { SchemaRows } from './rows.js';
 import type { Schema } from './schema.js';
 
-/** @param schema undefined: every file is in the Criteo layout */
-export function openReader(schema: Schema | undefined): DataReader {
+/**
+ * @param schema undefined: every file is in the Criteo layout
+ * @param reused the arrays of a batch of a schema are written over when the next but one is asked for
+ */
+export function openReader(schema: Schema | undefined, reused = false): DataReader {
   if (!schema) return criteo;
   const opened = new Map<SampleFormat, Format<SchemaRows>>();
   const formatOf = (file: string): Format<SchemaRows> => {
@@ -21,7 +24,7 @@ export function openReader(schema: Schema | undefined): DataReader {
   return readerOf({
     formatOf,
     grows: (file) => sampleFormatOf(file).grows,
-    begin: (capacity) => new SchemaRows(schema, capacity),
+    begin: (capacity, used) => (reused && used?.begun()) || new SchemaRows(schema, capacity),
   });
 }
 

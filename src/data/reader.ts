@@ -71,9 +71,11 @@ export interface DataReader {
 
 class Collector<R extends SparseRows> implements RowSink<R> {
   rows: R;
+  /** Rows of the batch before, which its user has left when this one is complete */
+  private used: R | undefined;
 
   constructor(
-    private readonly begin: (capacity: number) => R,
+    private readonly begin: ReaderFormats<R>['begin'],
     private readonly batch: number,
   ) {
     if (!Number.isSafeInteger(batch) || batch < 1) {
@@ -90,7 +92,9 @@ class Collector<R extends SparseRows> implements RowSink<R> {
   end(): Batch | undefined {
     if (this.rows.size === 0) return undefined;
     const batch = this.rows.finish();
-    this.rows = this.begin(this.batch);
+    const next = this.begin(this.batch, this.used);
+    this.used = this.rows;
+    this.rows = next;
     return batch;
   }
 }
@@ -101,8 +105,8 @@ export interface ReaderFormats<R extends SparseRows> {
   formatOf(file: string): Format<R>;
   /** Whether the format of this file allows that it grows. */
   grows(file: string): boolean;
-  /** An empty batch of so many rows. */
-  begin(capacity: number): R;
+  /** An empty batch of so many rows. `used`: rows of the batch before the last one, to be used again. */
+  begin(capacity: number, used?: R): R;
 }
 
 export function readerOf<R extends SparseRows>({ formatOf, grows, begin }: ReaderFormats<R>): DataReader {

@@ -178,6 +178,14 @@ export class SchemaRows implements SparseRows {
     this.times = schema.time === undefined ? undefined : new Float64Array(capacity);
   }
 
+  /** The same, as an empty batch: its arrays are written over. */
+  begun(): this {
+    this.size = 0;
+    this.dense.fill(0);
+    for (const bag of this.bags) bag.count = 0;
+    return this;
+  }
+
   /**
    * Adds a sample. `cells` are those of `columnsOf(schema)`, in this order. After a problem nothing more may
    * be added.

@@ -96,7 +96,9 @@ def _of_schema(shape: dict[str, Any], cursor: _Cursor, counts: list[int]) -> Sch
     size, *several = counts
     columns = shape["sparse"]
     multi = [column for column in columns if column["multi"]]
-    keys = {column["name"]: cursor.take((size,), np.int64) for column in columns if not column["multi"]}
+    single = [column["name"] for column in columns if not column["multi"]]
+    # One array, because each costs more than a view of it.
+    keys = dict(zip(single, cursor.take((len(single), size), np.int64), strict=True))
     lists = [cursor.take((count,), np.int64) for count in several]
     time = cursor.take((size,), np.float64) if shape["time"] else None
     labels = shape["labels"]

@@ -32,8 +32,8 @@ VERSION = 1
 _MEMORY = 256 << 20
 """Bytes of shared memory at most. When arrays that are kept fill it, batches come over the socket."""
 
-_ROOM = 1 << 20
-"""Bytes of batches that are asked for at once, and one batch at least."""
+_ROOM = 4 << 20
+"""Bytes of batches that are asked for at once, or one batch: as many are ahead of those at hand."""
 
 
 class ReaderProcess:

@@ -33,7 +33,7 @@ export async function openSource(paths: readonly string[], layout: BatchLayout):
   const { columns, schema: written, header = false } = layout;
   const given = written === undefined ? undefined : parseSchema(written, 'schema');
   const schema = columns ? schemaOfColumns(columns) : given;
-  const reader = schema ? openReader(schema) : openLines(header);
+  const reader = schema ? openReader(schema, true) : openLines(header);
   const files = await expandPaths(paths);
   const source = fileSource(reader, files);
   const parts = await source.list();
@@ -102,7 +102,7 @@ export class BatchStream {
       }
       const padding = -size & (ALIGNMENT - 1);
       if (room) write(batch, room, used);
-      else filled.behind.push(...batch.arrays, new Uint8Array(padding));
+      else filled.behind.push(copied(batch, size + padding));
       filled.batches.push(batch.counts);
       used += size + padding;
     }
@@ -124,6 +124,13 @@ export class BatchStream {
   async close(): Promise<void> {
     await this.batches.return?.();
   }
+}
+
+/** The arrays of a batch are used for others, and the bytes behind an answer leave later. */
+function copied(batch: PackedBatch, bytes: number): Uint8Array {
+  const copy = new Uint8Array(bytes);
+  write(batch, copy, 0);
+  return copy;
 }
 
 function write({ arrays }: PackedBatch, room: Uint8Array, from: number): void {
