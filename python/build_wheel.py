@@ -76,6 +76,8 @@ def staged(machine: str, compiled: Path | None = None) -> Path:
     _run("npm", "install", *what, "--os=linux", f"--cpu={npm_name}", "--libc=glibc", cwd=packages)
     (packages / "node_modules").rename(folder / "node_modules")
     shutil.rmtree(packages)
+    # An optional peer: Python reads parquet, too.
+    shutil.copytree(ROOT / "node_modules" / "hyparquet", folder / "node_modules" / "hyparquet")
     for path in [path for path in folder.rglob("*") if path.is_file()]:
         if DROPPED.search(f"/{path.relative_to(folder)}"):
             path.unlink()

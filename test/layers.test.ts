@@ -189,7 +189,10 @@ const FLOORS: readonly Readonly<Record<string, string>>[] = [
     'src/training/models/': 'built-in models as ONNX graphs; models of users',
     'src/training/gateway/': 'speaks the protocol for programs of other languages',
   },
-  { 'src/training/loop/': 'feed of leased ranges, training loop, spool' },
+  {
+    'src/training/loop/': 'feed of leased ranges, training loop, spool',
+    'src/training/reading/': 'reads data files for programs of other languages',
+  },
   { 'src/training/worker/': 'the worker role' },
   {
     'src/fleet/planner/': 'needs of a job: memory, load, recovery, cost; pure',
@@ -210,7 +213,7 @@ const FLOORS: readonly Readonly<Record<string, string>>[] = [
   Object.fromEntries(benchmarks.map((room) => [room, 'a benchmark'])),
   { 'bench/registry.ts': 'all benchmarks, by name' },
   {
-    'python/src/kintsugi/': 'the package for Python, a client of a gateway',
+    'python/src/kintsugi/': 'the package for Python, a client of a gateway and of a reader',
   },
   { 'python/src/kintsugi/torch/': 'layers for PyTorch' },
 ];

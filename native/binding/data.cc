@@ -127,6 +127,7 @@ bool columnsOf(Napi::Object object, const char* name, std::vector<Column>& out,
 bool readLabel(Napi::Object object, std::uint32_t fields, LabelColumn& out) {
   out.threshold = object.Get("atLeast").IsNumber();
   out.atLeast = numberOf(object, "atLeast");
+  out.any = flagOf(object, "any");
   return placeOf(object, "place", fields, out.place);
 }
 
@@ -152,7 +153,7 @@ bool readSparse(Napi::Object object, std::uint32_t fields, SparseColumn& out) {
   out.whole = flagOf(object, "whole");
   const Napi::Value separator = object.Get("separator");
   if (separator.IsString()) out.separator = separator.As<Napi::String>().Utf8Value();
-  out.key = toU32(object.Get("key"), 3, kind) ? static_cast<KeyKind>(kind) : KeyKind::String;
+  out.key = toU32(object.Get("key"), 6, kind) ? static_cast<KeyKind>(kind) : KeyKind::String;
   return placeOf(object, "place", fields, out.place) &&
          perhapsPlaceOf(object, "weights", fields, out.weights) &&
          toU32(object.Get("seed"), 0xFFFFFFFF, out.seed) &&

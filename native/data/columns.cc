@@ -293,7 +293,7 @@ class Passage {
   void takeKeys(const SparseColumn& column, KeyList& list) {
     const CellVector& vector = vectors_[column.place];
     if (vector.list) return stopAt(0);
-    const std::uint64_t missing = column.seed | kMissingBit;
+    const std::uint64_t missing = missingKey(column);
     std::uint64_t* const keys = list.keys + list.count;
     // Numbers are hashed many at a time.
     const bool late = column.key != KeyKind::String && !column.shared;

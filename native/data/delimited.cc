@@ -45,7 +45,7 @@ bool LineParser::addNumbers(SchemaRows& rows, Logarithms& logarithms) const {
 Stop LineParser::addKeys(const SparseColumn& column, KeyList& list) const {
   const Cell& cell = cells_[column.place];
   if (!column.multi) {
-    std::uint64_t key = column.seed | kMissingBit;
+    std::uint64_t key = missingKey(column);
     if (!cell.empty() && !readKey(column, cell, key)) return Stop::Hard;
     if (list.count == list.capacity) return Stop::Room;
     list.keys[list.count++] = key;

@@ -61,13 +61,19 @@ struct CriteoRows {
 Stopped parseCriteo(View text, std::size_t from, std::size_t until, CriteoRows& rows, Logarithms& logarithms,
                     bool vector);
 
-enum class KeyKind : std::uint8_t { Integer, Hash, String, Hash64 };
+/**
+ * The last three have the number of their column in them, which is its `seed`: up to 8 hexadecimal or up to 9
+ * decimal digits below it, or the FNV-1a hash of a text mixed with it.
+ */
+enum class KeyKind : std::uint8_t { Integer, Hash, String, Hash64, Hex8, Digits9, Fnv };
 enum class TransformKind : std::uint8_t { None, Log1p, Normalise, Bucketise };
 
 struct LabelColumn {
   std::uint32_t place = 0;
   /** 1 from this number on; else the column has 0 and 1. */
   bool threshold = false;
+  /** The column has any numbers, and they are the labels. */
+  bool any = false;
   double atLeast = 0;
 };
 

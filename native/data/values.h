@@ -62,9 +62,35 @@ inline bool finishKey(const SparseColumn& column, std::uint64_t& key) {
   return true;
 }
 
+inline bool isNumbered(KeyKind key) { return key == KeyKind::Hex8 || key == KeyKind::Digits9; }
+
+/** FNV-1a of 64 bits, mixed with the number of a column. */
+inline std::uint64_t fnvKey(const SparseColumn& column, const Cell& cell) {
+  std::uint64_t hash = 0xCBF29CE484222325;
+  for (std::size_t i = cell.begin; i < cell.end; i++) hash = (hash ^ cell.data[i]) * 0x100000001B3;
+  hash ^= (std::uint64_t{column.seed} << 32) * 0x9E3779B97F4A7C15;
+  return hash == ~std::uint64_t{0} ? 0 : hash;
+}
+
+/** The key of a missing value, in a column with one value. */
+inline std::uint64_t missingKey(const SparseColumn& column) {
+  if (column.key == KeyKind::Fnv) return fnvKey(column, {});
+  const std::uint64_t seed = column.seed;
+  return (isNumbered(column.key) ? seed << 32 : seed) | kMissingBit;
+}
+
+/** The key of digits below the number of their column. */
+inline bool readNumbered(const SparseColumn& column, const Cell& cell, std::uint64_t& out) {
+  const bool hex = column.key == KeyKind::Hex8;
+  if (cell.size() > (hex ? 8 : 9) || !(hex ? readHash(cell, out) : readDigits(cell, out))) return false;
+  out |= std::uint64_t{column.seed} << 32;
+  return true;
+}
+
 /** The key of a text. `nul`: it may have zero bytes. */
 inline bool readKey(const SparseColumn& column, const Cell& cell, std::uint64_t& out, bool nul = false) {
-  if (column.key == KeyKind::String) {
+  if (isNumbered(column.key)) return readNumbered(column, cell, out);
+  if (column.key == KeyKind::String || column.key == KeyKind::Fnv) {
     // src/data says what is wrong with a text that has NUL, or that should be UTF-8.
     std::uint8_t all = 0;
     bool zero = false;
@@ -74,6 +100,10 @@ inline bool readKey(const SparseColumn& column, const Cell& cell, std::uint64_t&
     }
     if (zero && !nul) return false;
     if (column.utf8 && all >= 0x80 && !isUtf8(cell.first(), cell.size())) return false;
+    if (column.key == KeyKind::Fnv) {
+      out = fnvKey(column, cell);
+      return true;
+    }
     KeyHash hash(column.seed);
     hash.text(cell.first(), cell.size());
     out = hash.end();
@@ -90,7 +120,7 @@ inline bool writeLabel(const LabelColumn& column, double value, float& out) {
     return true;
   }
   out = static_cast<float>(value);
-  return value == 0 || value == 1;
+  return column.any ? std::abs(value) <= kMaxFloat : value == 0 || value == 1;
 }
 
 inline bool readLabel(const LabelColumn& column, const Cell& cell, float& out) {

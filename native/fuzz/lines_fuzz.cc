@@ -65,7 +65,8 @@ LinePlan readPlan(Input& in) {
   plan.delimiter = in.below(2) ? '\t' : ',';
   plan.fields = 1 + in.below(8);
   const auto place = [&] { return in.below(plan.fields); };
-  for (std::uint32_t n = in.below(3); n; n--) plan.labels.push_back({place(), in.below(2) == 1, 2.5});
+  for (std::uint32_t n = in.below(3); n; n--)
+    plan.labels.push_back({place(), in.below(2) == 1, in.below(2) == 1, 2.5});
   for (std::uint32_t n = in.below(4); n; n--) {
     DenseColumn column{place(), static_cast<TransformKind>(in.below(4)), 1, 2, {}};
     if (column.kind == TransformKind::Bucketise) column.boundaries = {-1, 0.5, 10};
@@ -74,7 +75,7 @@ LinePlan readPlan(Input& in) {
   for (std::uint32_t n = in.below(4); n; n--) {
     SparseColumn column;
     column.place = place();
-    column.key = static_cast<KeyKind>(in.below(4));
+    column.key = static_cast<KeyKind>(in.below(7));
     column.shared = in.below(2) == 1;
     column.multi = in.below(2) == 1;
     column.utf8 = in.below(2) == 1;

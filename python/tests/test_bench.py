@@ -30,6 +30,11 @@ def test_rows() -> None:
     assert "64 keys x 4 floats" in run("rows", "--keys", "64", "--dim", "4", "--calls", "2", "--rounds", "1")
 
 
+def test_reading() -> None:
+    said = run("reading", "--rows", "500", "--batch", "64", "--rounds", "1")
+    assert "ratings.csv  500 rows in batches of 64: ratio " in said
+
+
 @needs_torch
 def test_memory() -> None:
     said = run("memory", "--steps", "50")

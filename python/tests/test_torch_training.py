@@ -213,8 +213,8 @@ def test_ctrl_c_in_the_middle_of_training_leaves_nothing(clicks: Path, tmp_path:
     for pid in marked(mark):
         with contextlib.suppress(ProcessLookupError):
             handles.append(os.pidfd_open(pid))
-    # Scheduler, five PS, two trainers, two gateways.
-    assert len(handles) == 10
+    # Scheduler, five PS, two trainers, each with a gateway and a reader of files.
+    assert len(handles) == 12
     process.send_signal(signal.SIGINT)
     said = process.communicate()[1]
     assert process.returncode == -signal.SIGINT or "KeyboardInterrupt" in said

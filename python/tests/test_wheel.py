@@ -89,6 +89,7 @@ def test_the_program_of_the_page_survives_a_kill_with_nothing_but_the_wheel(tmp_
     (wheel,) = out.glob("*.whl")
     assert re.fullmatch(r"kintsugi_ps-[\d.]+-py3-none-manylinux_2_28_\w+\.whl", wheel.name)
     names = zipfile.ZipFile(wheel).namelist()
+    assert any(name.endswith("/node_modules/hyparquet/src/index.js") for name in names)
     assert "kintsugi/py.typed" in names
     assert "kintsugi/_program/dist/src/cli/main.js" in names
     assert not [name for name in names if "/.venv/" in name or name.endswith((".map", ".d.ts"))]

@@ -9,6 +9,7 @@ export const EXAMPLES: Readonly<Record<string, string>> = {
   ps: `kintsugi ps ${AT} --listen 10.0.0.2:7078 --memory 64GiB --token-file token`,
   replica: `kintsugi replica ${AT} --share 1/3 --tables users,items --token-file token`,
   gateway: `kintsugi gateway ${AT} --socket /run/kintsugi/gateway.sock`,
+  reader: 'kintsugi reader',
   worker: `kintsugi worker ${AT} --data day_0.tsv day_1.tsv --test day_2.tsv --epochs 2`,
   supervise: `kintsugi supervise ps ${AT} --name rack-a --token-file token`,
   local: 'kintsugi local --data train.tsv --kill ps@50% --json report.json',

@@ -15,6 +15,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Register>>> = {
   ps: async () => (await import('./ps.js')).registerPs,
   replica: async () => (await import('./replica.js')).registerReplica,
   gateway: async () => (await import('./gateway.js')).registerGateway,
+  reader: async () => (await import('./reader.js')).registerReader,
   worker: async () => (await import('./worker.js')).registerWorker,
   supervise: async () => (await import('./supervise.js')).registerSupervise,
   local: async () => (await import('./local.js')).registerLocal,

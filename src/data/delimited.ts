@@ -64,6 +64,13 @@ export function headerNames(file: string, line: string, delimiter: string): stri
   return fields;
 }
 
+/** Positions of the columns in the first line of a file, as names. */
+function positionsOf(file: string, line: string, delimiter: string): string[] {
+  const fields = fieldsOf(line.replace(/^\uFEFF/, ''), delimiter);
+  if (typeof fields === 'string') throw bad(`${file}:1: ${fields}`);
+  return fields.map((_, index) => String(index));
+}
+
 function withoutReturn(line: string): string {
   return line.endsWith('\r') ? line.slice(0, -1) : line;
 }
@@ -89,7 +96,9 @@ function placesOf(file: string, schema: Schema, header: readonly string[]): numb
     if (at >= 0) return at;
     const names = header.join(', ');
     const there = names.length > 200 ? `${names.slice(0, 200)}...` : names;
-    throw bad(`${file}:1: the schema needs the column "${column}", and the header has ${there}`);
+    if (schema.header === 'positions')
+      throw bad(`${file}:1: there must be a column ${column}, and the line has 0 to ${header.length - 1}`);
+    throw bad(`${file}:1: there must be a column "${column}", and the header has ${there}`);
   });
 }
 
@@ -97,8 +106,10 @@ function placesOf(file: string, schema: Schema, header: readonly string[]): numb
 export function delimitedParser(schema: Schema, delimiter: string) {
   const headers = new Map<string, Promise<readonly string[]>>();
   return async (file: string): Promise<LineParser<SchemaRows>> => {
-    if (schema.header) return parserOf(file, schema, schema.header, delimiter);
-    const header = headers.get(file) ?? firstLine(file).then((line) => headerNames(file, line, delimiter));
+    if (schema.header && schema.header !== 'positions')
+      return parserOf(file, schema, schema.header, delimiter);
+    const namesOf = schema.header === 'positions' ? positionsOf : headerNames;
+    const header = headers.get(file) ?? firstLine(file).then((line) => namesOf(file, line, delimiter));
     headers.set(file, header);
     header.catch(() => headers.delete(file));
     return parserOf(file, schema, await header, delimiter);

@@ -28,6 +28,8 @@ export interface SampleFormat {
    * row groups (parquet.ts).
    */
   ranges: 'bytes' | 'rows';
+  /** Columns have positions, so that files need no names of them (named-columns.ts). */
+  positions: boolean;
   /** Bytes that are appended to a file change nothing before them, so `--follow` can train it. */
   grows: boolean;
   /**
@@ -65,7 +67,7 @@ const TSV: FileFormat & { samples: SampleFormat } = {
   name: 'TSV',
   endings: ['.tsv'],
   compression: 'whole',
-  samples: { ...LINES, needSchema: [], open: (schema) => delimitedFormat(schema, '\t') },
+  samples: { ...LINES, positions: true, needSchema: [], open: (schema) => delimitedFormat(schema, '\t') },
   vectors: (file, options) => readDelimitedVectors(file, '\t', options),
 };
 
@@ -78,6 +80,7 @@ export const FORMATS: readonly FileFormat[] = [
     compression: 'inside',
     samples: {
       ranges: 'rows',
+      positions: false,
       grows: false,
       needSchema: ['.parquet'],
       open: (schema) => parquetFormat(schema),
@@ -88,7 +91,7 @@ export const FORMATS: readonly FileFormat[] = [
     name: 'CSV',
     endings: ['.csv'],
     compression: 'whole',
-    samples: { ...LINES, needSchema: [], open: (schema) => delimitedFormat(schema, ',') },
+    samples: { ...LINES, positions: true, needSchema: [], open: (schema) => delimitedFormat(schema, ',') },
     vectors: (file, options) => readDelimitedVectors(file, ',', options),
   },
   TSV,
@@ -98,6 +101,7 @@ export const FORMATS: readonly FileFormat[] = [
     compression: 'whole',
     samples: {
       ...LINES,
+      positions: false,
       needSchema: ['.jsonl', '.ndjson'],
       open: (schema) => lineFormat((file) => jsonParser(file, schema)),
     },

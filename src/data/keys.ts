@@ -31,15 +31,30 @@ const KEY_EXPECTED = {
   string: 'text',
 } as const;
 
+const NUMBERED_EXPECTED = {
+  hex8: 'up to 8 hexadecimal digits',
+  digits9: 'up to 9 digits',
+  fnv: KEY_EXPECTED.string,
+} as const;
+
+const FNV_BEGIN = 0xcbf29ce484222325n;
+const FNV_STEP = 0x100000001b3n;
+const FNV_NUMBER = 0x9e3779b97f4a7c15n;
+
 /** Words of messages for a value that has no key: they say what it must be. */
 export function expectedOf({ key, multi }: SparseColumn, value: unknown): string {
-  if (!multi && isList(value)) return `one value ("multi": true takes a list), ${KEY_EXPECTED[key]}`;
-  if (key !== 'string') return KEY_EXPECTED[key];
+  const expected = { ...KEY_EXPECTED, ...NUMBERED_EXPECTED }[key];
+  if (!multi && isList(value)) return `one value ("multi": true takes a list), ${expected}`;
+  if (!isTextKey(key)) return expected;
   if (value instanceof Uint8Array) return `${KEY_EXPECTED.string} in UTF-8 ("encoding": "utf8")`;
   if (value instanceof Date) return `${KEY_EXPECTED.string}, and a time is none: store it as text or integer`;
   if (typeof value !== 'string') return KEY_EXPECTED.string;
   if (value.includes(NUL)) return `${KEY_EXPECTED.string} without NUL`;
   return isWellFormed(value) ? KEY_EXPECTED.string : 'text without half a pair of surrogates';
+}
+
+function isTextKey(key: SparseColumn['key']): boolean {
+  return key === 'string' || key === 'fnv';
 }
 
 /** Bytes are one value. */
@@ -105,15 +120,17 @@ function seedOf(name: string): number {
 export class KeyMaker implements Key {
   low = 0;
   high = 0;
-  /** Where the hash begins; a missing value is this number with the highest bit. */
+  /** Where the hash begins; a missing value is this number with the highest bit. Or the column's `number` */
   readonly seed: number;
 
   constructor(private readonly column: SparseColumn) {
-    this.seed = column.shared ? 0 : seedOf(column.name);
+    this.seed = column.number ?? (column.shared ? 0 : seedOf(column.name));
   }
 
   /** The key of a missing value, in a single-valued column. */
   missing(): void {
+    if (this.column.key === 'fnv') return this.fnv(new Uint8Array(0));
+    if (this.column.number !== undefined) return this.numbered(HIGH_BIT, 0);
     this.low = this.seed;
     this.high = HIGH_BIT;
   }
@@ -127,26 +144,56 @@ export class KeyMaker implements Key {
       this.whole(Number(value));
       return this.finish(shared);
     }
-    if (key === 'string' && value instanceof Uint8Array) {
+    if (isTextKey(key) && value instanceof Uint8Array) {
       if (encoding === 'utf8' && !isUtf8(value)) return false;
-      hash.begin(this.seed);
-      hash.bytes(value, value.length);
-      hash.end(this);
+      if (key === 'fnv') this.fnv(value);
+      else this.bytes(value);
       return true;
     }
     const text = textOf(value);
     if (text === undefined) return false;
-    if (key === 'string') {
+    if (isTextKey(key)) {
       // Half of a pair of surrogates would become the same bytes as any other one.
       if (text.includes(NUL) || !isWellFormed(text)) return false;
-      hash.begin(this.seed);
-      hash.text(text);
-      hash.end(this);
+      if (key === 'fnv') this.fnv(encoder.encode(text));
+      else this.text(text);
+      return true;
+    }
+    if (this.column.number !== undefined) {
+      const isHex = key === 'hex8';
+      if (!(isHex ? /^[\da-f]{1,8}$/i : /^\d{1,9}$/).test(text)) return false;
+      this.numbered(0, Number.parseInt(text, isHex ? 16 : 10));
       return true;
     }
     if (!(key === 'integer' ? this.integer(text) : this.hexadecimal(text))) return false;
     if (key === 'hash') this.high = (this.high & ~HIGH_BIT) >>> 0;
     return !this.isReserved && this.finish(shared);
+  }
+
+  private text(text: string): void {
+    hash.begin(this.seed);
+    hash.text(text);
+    hash.end(this);
+  }
+
+  private bytes(bytes: Uint8Array): void {
+    hash.begin(this.seed);
+    hash.bytes(bytes, bytes.length);
+    hash.end(this);
+  }
+
+  private numbered(high: number, low: number): void {
+    this.low = low >>> 0;
+    this.high = (high | this.seed) >>> 0;
+  }
+
+  private fnv(bytes: Uint8Array): void {
+    let key = FNV_BEGIN;
+    for (const byte of bytes) key = ((key ^ BigInt(byte)) * FNV_STEP) & MAX_INTEGER;
+    key ^= ((BigInt(this.seed) << 32n) * FNV_NUMBER) & MAX_INTEGER;
+    if (key === MAX_INTEGER) key = 0n;
+    this.low = Number(key & 0xffff_ffffn);
+    this.high = Number(key >> 32n);
   }
 
   /** Keys that no value has: that of a missing value, and 2^64 - 1, which tables reserve. */

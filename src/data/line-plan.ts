@@ -4,7 +4,7 @@ import type { LinePlan, NativeLineParser } from '../engine/native-data.js';
 import { isWellFormed, KeyMaker } from './keys.js';
 import type { Schema, Transform } from './schema.js';
 
-const KEYS = { integer: 0, hash: 1, string: 2, hash64: 3 } as const;
+const KEYS = { integer: 0, hash: 1, string: 2, hash64: 3, hex8: 4, digits9: 5, fnv: 6 } as const;
 
 function transformOf(transform: Transform) {
   if (transform.kind === 'none') return { kind: 0 };
@@ -30,7 +30,9 @@ export function linePlan(
   return {
     delimiter: delimiter.charCodeAt(0),
     fields: header.length,
-    labels: schema.labels.map(({ column, atLeast }) => ({ place: place(column), atLeast })),
+    labels: schema.labels.map(({ column, atLeast, any = false }) => {
+      return { place: place(column), atLeast, any };
+    }),
     dense: schema.dense.map(({ column, transform }) => ({ place: place(column), ...transformOf(transform) })),
     sparse: schema.sparse.map((column) => {
       const { key, shared, multi, limit, separator } = column;

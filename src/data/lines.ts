@@ -279,6 +279,9 @@ export function lineFormat<R extends SparseRows>(
 ): Format<R> {
   return {
     measure: (file) => measure(file, headed),
+    async check(file) {
+      await parserOf(file);
+    },
     async count(file) {
       const lines = await countLines(file);
       return lines > 0 && (await parserOf(file)).header ? lines - 1 : lines;

@@ -6,12 +6,17 @@ import { type DataReader, type Format, readerOf } from './reader.js';
 import { SchemaRows } from './rows.js';
 import type { Schema } from './schema.js';
 
-/** @param schema undefined: every file is in the Criteo layout */
-export function openReader(schema: Schema | undefined): DataReader {
+/**
+ * @param schema undefined: every file is in the Criteo layout
+ * @param reused the arrays of a batch of a schema are written over when the next but one is asked for
+ */
+export function openReader(schema: Schema | undefined, reused = false): DataReader {
   if (!schema) return criteo;
   const opened = new Map<SampleFormat, Format<SchemaRows>>();
   const formatOf = (file: string): Format<SchemaRows> => {
     const format = sampleFormatOf(file);
+    if (schema.header === 'positions' && !format.positions)
+      throw new KintsugiError('BAD_ARGUMENT', `${file}: its columns have names, and no positions`);
     const known = opened.get(format) ?? format.open(schema);
     opened.set(format, known);
     return known;
@@ -19,7 +24,7 @@ export function openReader(schema: Schema | undefined): DataReader {
   return readerOf({
     formatOf,
     grows: (file) => sampleFormatOf(file).grows,
-    begin: (capacity) => new SchemaRows(schema, capacity),
+    begin: (capacity, used) => (reused && used?.begun()) || new SchemaRows(schema, capacity),
   });
 }
 

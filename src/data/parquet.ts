@@ -210,7 +210,7 @@ async function openSamples(file: string, columns: readonly string[]): Promise<Op
   const there = namesOf(parsed);
   const missing = columns.find((column) => !there.includes(column));
   if (missing === undefined) return withColumns(parsed, columns);
-  throw bad(`${file}: the schema needs the column "${missing}", and the file has ${there.join(', ')}`);
+  throw bad(`${file}: there must be a column "${missing}", and the file has ${there.join(', ')}`);
 }
 
 /** The levels that values of a column have, and their length if it is fixed. */

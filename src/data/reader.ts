@@ -42,6 +42,8 @@ export interface Format<R extends SparseRows> {
   measure(file: string): Promise<Measure>;
   /** Samples. @throws BAD_DATA */
   count(file: string): Promise<number>;
+  /** Looks for the columns in the file. Default: reading finds out. @throws BAD_DATA */
+  check?(file: string): Promise<void>;
   /** The batches that the samples of a range complete. @throws BAD_DATA */
   read(range: ByteRange, sink: RowSink<R>, onRead?: () => void): AsyncGenerator<Batch, void, undefined>;
 }
@@ -61,15 +63,19 @@ export interface DataReader {
   measure(file: string): Promise<Measure>;
   /** Samples in all files. @throws BAD_DATA */
   countRows(files: readonly string[]): Promise<number>;
+  /** Looks for the columns in every file. @throws BAD_DATA */
+  check(files: readonly string[]): Promise<void>;
   /** Batches of a range of a file. @throws BAD_DATA with the place of the first sample that is malformed */
   readRange(options: RangeOptions): AsyncGenerator<Batch, void, undefined>;
 }
 
 class Collector<R extends SparseRows> implements RowSink<R> {
   rows: R;
+  /** Rows of the batch before, which its user has left when this one is complete */
+  private used: R | undefined;
 
   constructor(
-    private readonly begin: (capacity: number) => R,
+    private readonly begin: ReaderFormats<R>['begin'],
     private readonly batch: number,
   ) {
     if (!Number.isSafeInteger(batch) || batch < 1) {
@@ -86,7 +92,9 @@ class Collector<R extends SparseRows> implements RowSink<R> {
   end(): Batch | undefined {
     if (this.rows.size === 0) return undefined;
     const batch = this.rows.finish();
-    this.rows = this.begin(this.batch);
+    const next = this.begin(this.batch, this.used);
+    this.used = this.rows;
+    this.rows = next;
     return batch;
   }
 }
@@ -97,8 +105,8 @@ export interface ReaderFormats<R extends SparseRows> {
   formatOf(file: string): Format<R>;
   /** Whether the format of this file allows that it grows. */
   grows(file: string): boolean;
-  /** An empty batch of so many rows. */
-  begin(capacity: number): R;
+  /** An empty batch of so many rows. `used`: rows of the batch before the last one, to be used again. */
+  begin(capacity: number, used?: R): R;
 }
 
 export function readerOf<R extends SparseRows>({ formatOf, grows, begin }: ReaderFormats<R>): DataReader {
@@ -119,6 +127,9 @@ export function readerOf<R extends SparseRows>({ formatOf, grows, begin }: Reade
       let rows = 0;
       for (const file of files) rows += await formatOf(file).count(file);
       return rows;
+    },
+    async check(files) {
+      for (const file of files) await formatOf(file).check?.(file);
     },
     readRange: ({ file, begin, end, batch, onRead }) => read({ file, begin, end }, batch, onRead),
   };

@@ -178,6 +178,14 @@ export class SchemaRows implements SparseRows {
     this.times = schema.time === undefined ? undefined : new Float64Array(capacity);
   }
 
+  /** The same, as an empty batch: its arrays are written over. */
+  begun(): this {
+    this.size = 0;
+    this.dense.fill(0);
+    for (const bag of this.bags) bag.count = 0;
+    return this;
+  }
+
   /**
    * Adds a sample. `cells` are those of `columnsOf(schema)`, in this order. After a problem nothing more may
    * be added.
@@ -185,15 +193,15 @@ export class SchemaRows implements SparseRows {
   add(cells: readonly unknown[]): RowProblem | undefined {
     const { schema, plan, size, bags } = this;
     for (let index = 0; index < plan.labels.length; index++) {
-      const { column, atLeast } = schema.labels[index]!;
+      const { column, atLeast, any } = schema.labels[index]!;
+      const isNumber = any === true || atLeast !== undefined;
       const cell = cells[plan.labels[index]!];
       const value = isMissing(cell)
         ? Number.NaN
         : numberOf(typeof cell === 'string' ? (TRUTH.get(cell) ?? cell) : cell);
-      if (Number.isNaN(value))
-        return { column, expected: atLeast === undefined ? '0 or 1' : 'a number', found: cell };
-      if (atLeast === undefined && value !== 0 && value !== 1)
-        return { column, expected: '0 or 1', found: cell };
+      if (Number.isNaN(value) || (any && Math.abs(value) > MAX_FLOAT))
+        return { column, expected: isNumber ? 'a number' : '0 or 1', found: cell };
+      if (!isNumber && value !== 0 && value !== 1) return { column, expected: '0 or 1', found: cell };
       const label = atLeast === undefined ? value : Number(value >= atLeast);
       this.targets[size * plan.labels.length + index] = label;
     }

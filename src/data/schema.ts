@@ -15,6 +15,8 @@ export interface Label {
   column: string;
   /** 1 from this number on, else 0; undefined: the column has 0 and 1. */
   atLeast?: number | undefined;
+  /** The column has any numbers, and they are the labels (named-columns.ts). */
+  any?: boolean | undefined;
 }
 
 /** How a number becomes an input of the model. A missing one becomes zeros, whatever the transform. */
@@ -43,6 +45,12 @@ export interface DenseColumn {
  */
 export type KeyKind = 'integer' | 'hash' | 'hash64' | 'string';
 
+/**
+ * Keys with the number of their column in them, which no JSON of a schema can ask for (named-columns.ts):
+ * up to 8 hexadecimal or 9 decimal digits below that number, or the FNV-1a hash of a text mixed with it.
+ */
+export type NumberedKeyKind = 'hex8' | 'digits9' | 'fnv';
+
 /** How the text of a cell is read: as it stands, or as UTF-8, and then anything else is BAD_DATA. */
 export type TextEncoding = 'bytes' | 'utf8';
 
@@ -53,7 +61,9 @@ export type Pooling = 'sum' | 'mean' | 'none';
 export interface SparseColumn {
   name: string;
   column: string;
-  key: KeyKind;
+  key: KeyKind | NumberedKeyKind;
+  /** The number of the column from 1, in a `NumberedKeyKind` */
+  number?: number | undefined;
   /** Encoding of text that becomes `string` keys; default: `bytes` */
   encoding?: TextEncoding | undefined;
   table: string;
@@ -90,8 +100,11 @@ export interface Schema {
   weight?: string | undefined;
   /** Column with the time of a sample, a number */
   time?: string | undefined;
-  /** Columns of CSV and TSV files that have no header; undefined: their first line names them. */
-  header?: readonly string[] | undefined;
+  /**
+   * Columns of CSV and TSV files that have no header; undefined: their first line names them. `positions`:
+   * the names are 0, 1, and so on, as many as the first line has.
+   */
+  header?: readonly string[] | 'positions' | undefined;
 }
 
 /** Columns of the files that a schema needs, each once. */

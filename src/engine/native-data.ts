@@ -42,13 +42,13 @@ export interface LinePlan {
   delimiter: number;
   /** Columns of every line; places are below. */
   fields: number;
-  labels: readonly { place: number; atLeast?: number | undefined }[];
+  labels: readonly { place: number; atLeast?: number | undefined; any: boolean }[];
   /** kind: 0 none, 1 log1p, 2 normalise, 3 bucketise */
   dense: readonly { place: number; kind: number; mean?: number; std?: number; boundaries?: Float64Array }[];
   sparse: readonly {
     place: number;
     weights?: number | undefined;
-    /** 0 integer, 1 hash, 2 string, 3 hash64 */
+    /** 0 integer, 1 hash, 2 string, 3 hash64, 4 hex8, 5 digits9, 6 fnv */
     key: number;
     shared: boolean;
     /** A text that is no UTF-8 is not taken. */

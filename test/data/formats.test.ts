@@ -147,7 +147,7 @@ describe('what is wrong is named', () => {
   const HEAD = 'y,x,id,l\n1,2,3,a|b\n';
 
   test.each([
-    ['no column', 'y,x,l\n', ':1: the schema needs the column "id", and the header has y, x, l'],
+    ['no column', 'y,x,l\n', ':1: there must be a column "id", and the header has y, x, l'],
     ['a column twice', 'y,x,id,l,x\n', ':1: the header has the column "x" more than once'],
     ['too few fields', `${HEAD}1,2,3\n`, ':3: 3 columns instead of 4'],
     ['an empty line', `${HEAD}\n${HEAD}`, ':3: a blank line; only the end of a file may have some'],
@@ -206,7 +206,7 @@ describe('what is wrong is named', () => {
       code: 'BAD_DATA',
       message: `${file}: row 231: ${hash}`,
     });
-    const missing = `${file}: the schema needs the column "y", and the file has rating, age`;
+    const missing = `${file}: there must be a column "y", and the file has rating, age`;
     await expect(read(small)).rejects.toMatchObject({ message: expect.stringContaining(missing) });
     writeFileSync(file, 'y,x\n');
     await expect(read(openReader(schema))).rejects.toMatchObject({

@@ -8,9 +8,9 @@ import { parquetWriteBuffer } from 'hyparquet-writer';
 import { describe, expect, test } from 'vitest';
 import { keyOf } from '../../src/data/keys.js';
 import { openReader } from '../../src/data/open.js';
-import { parseSchema } from '../../src/data/parse-schema.js';
 import type { Schema } from '../../src/data/schema.js';
 import { temporaryDirectory } from '../training/models/rows.js';
+import { keepOdd, type OddAnswer, schemaOf } from './odd/kept.js';
 import { readBatches } from './read.js';
 
 const ENDINGS = ['csv', 'tsv', 'jsonl', 'parquet'] as const;
@@ -59,6 +59,12 @@ function contentOf(ending: Ending, cell: OddCell): Uint8Array | undefined {
 
 /** Batches of a file, or the error without the name of the file. */
 async function readFile(schema: Schema, name: string, content: Uint8Array) {
+  const answer = await answerOf(schema, name, content);
+  keepOdd(schema, name, content, answer);
+  return answer;
+}
+
+async function answerOf(schema: Schema, name: string, content: Uint8Array): Promise<OddAnswer> {
   const file = join(temporaryDirectory(), name);
   writeFileSync(file, content);
   const keys: bigint[] = [];
@@ -77,9 +83,8 @@ async function readFile(schema: Schema, name: string, content: Uint8Array) {
   }
 }
 
-const sparse = (column: object) =>
-  parseSchema({ label: 'y', sparse: [{ column: 'c', ...column }] }, 'schema.json');
-const dense = parseSchema({ label: 'y', dense: ['c'], sparse: ['y'] }, 'schema.json');
+const sparse = (column: object) => schemaOf({ label: 'y', sparse: [{ column: 'c', ...column }] });
+const dense = schemaOf({ label: 'y', dense: ['c'], sparse: ['y'] });
 
 const INTEGER = sparse({ key: 'integer', table: 't' });
 const TEXT = sparse({ table: 't' });
@@ -242,16 +247,13 @@ describe('numbers', () => {
   });
 
   test.each(numbers)('%s is BAD_DATA as a label', async (_, cell) => {
-    const labels = parseSchema(
-      { label: { column: 'c', atLeast: 1 }, dense: ['y'], sparse: ['y'] },
-      'schema.json',
-    );
+    const labels = schemaOf({ label: { column: 'c', atLeast: 1 }, dense: ['y'], sparse: ['y'] });
     // A label that is too large for a float is still at least 1.
     if (cell.name !== '1e39') await expectError(labels, cell, 'column "c" must be a number, not ');
   });
 
   test('an empty label is BAD_DATA', async () => {
-    const labels = parseSchema({ label: 'c', sparse: ['y'] }, 'schema.json');
+    const labels = schemaOf({ label: 'c', sparse: ['y'] });
     const empty = { name: 'empty', text: '', json: '""', parquet: { element: UTF8, value: '' } };
     await expectError(labels, empty, 'column "c" must be 0 or 1, not ""');
     await expectError(labels, { name: 'null', json: 'null' }, 'column "c" must be 0 or 1, not null');
@@ -260,7 +262,7 @@ describe('numbers', () => {
   });
 
   test.each(['true', 'True', 'false', 'False'])('the label %s, as pandas writes it', async (word) => {
-    const labels = parseSchema({ label: 'c', sparse: ['y'] }, 'schema.json');
+    const labels = schemaOf({ label: 'c', sparse: ['y'] });
     const all = await everywhere(labels, {
       ...{ name: word, text: word, json: `"${word}"` },
       parquet: { element: UTF8, value: word },
@@ -308,10 +310,11 @@ describe('lines', () => {
   );
 
   test('a file without a header, too', async () => {
-    const schema = parseSchema(
-      { label: 'y', sparse: [{ column: 'c', key: 'integer', table: 't' }], header: ['y', 'c'] },
-      'schema.json',
-    );
+    const schema = schemaOf({
+      label: 'y',
+      sparse: [{ column: 'c', key: 'integer', table: 't' }],
+      header: ['y', 'c'],
+    });
     expect(await readFile(schema, 'a.csv', Buffer.from('\uFEFF1,5\n1,6\n'))).toMatchObject({
       keys: [5n, 6n],
     });

@@ -12,6 +12,7 @@ from ._answers import (
     ScalingStatus,
     TableStatus,
 )
+from ._batches import Batch, SchemaBatch, Values
 from ._client import Client, connect
 from ._cluster import LocalCluster, start_local_cluster
 from ._dataset import Dataset, Lease
@@ -35,7 +36,6 @@ from ._specs import (
     Zeros,
 )
 from ._tables import Table
-from ._text import Batch
 
 __all__ = [
     "FTRL",
@@ -69,9 +69,11 @@ __all__ = [
     "RecoveryStatus",
     "RowwiseAdagrad",
     "ScalingStatus",
+    "SchemaBatch",
     "Table",
     "TableStatus",
     "Uniform",
+    "Values",
     "Zeros",
     "connect",
     "read_batches",

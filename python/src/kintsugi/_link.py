@@ -47,16 +47,25 @@ class Reply:
         return self.value
 
 
+def _connected(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError as error:
+        connection.close()
+        raise GatewayLost(str(error)) from error
+    return connection
+
+
 class Link:
     """See the module."""
 
-    def __init__(self, path: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.connect(path)
-        except OSError as error:
-            self._socket.close()
-            raise GatewayLost(str(error)) from error
+    def __init__(self, path: str | socket.socket) -> None:
+        """`path`: of the socket of a gateway; or the end of a pair whose other end a process has."""
+        if isinstance(path, socket.socket):
+            self._socket = path
+        else:
+            self._socket = _connected(path)
         self._condition = Condition()
         self._reading = False
         self._pending: dict[int, Reply] = {}
@@ -219,5 +228,11 @@ class Link:
     def abandon(self) -> None:
         """In a child after a fork: the connection is the parent's."""
         self._lost = GatewayLost("the connection belongs to the parent of this process")
+        # Another thread of the parent may have the lock for ever.
+        self._condition = Condition()
+        for reply in self._pending.values():
+            reply.error = self._lost
+            reply.done = True
+        self._pending = {}
         with contextlib.suppress(OSError):
             self._socket.close()

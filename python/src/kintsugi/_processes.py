@@ -64,12 +64,21 @@ def _node() -> str:
 class Process:
     """A running command of Kintsugi. Its standard error goes to a file without a name."""
 
-    def __init__(self, arguments: Sequence[str], *, token: str | None = None, stdout: bool = False) -> None:
-        environment = {**os.environ, "KINTSUGI_LIFELINE": "stdin", "KINTSUGI_TOKEN": token or ""}
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        token: str | None = None,
+        stdout: bool = False,
+        stdin: int | None = None,
+    ) -> None:
+        """`stdin`: a descriptor that tells the process by itself that this one has ended."""
+        lifeline = "stdin" if stdin is None else ""
+        environment = {**os.environ, "KINTSUGI_LIFELINE": lifeline, "KINTSUGI_TOKEN": token or ""}
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [*program(), *arguments],
-            stdin=subprocess.PIPE,
+            stdin=subprocess.PIPE if stdin is None else stdin,
             stdout=subprocess.PIPE if stdout else subprocess.DEVNULL,
             stderr=self._errors,
             env=environment,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,21 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._answers import RangeReport
+from ._batches import Batch, Lines, SchemaBatch, tensors_of
 from ._checks import flag, integer, listed, path, shown, text
-from ._dataset import Lease
+from ._columns import Columns, KeyKind, Schema
+from ._dataset import Dataset, Lease
 from ._errors import Error
+from ._reader import Source
 from ._steps import Step, steps_of
-from ._text import (
-    Batch,
-    KeyKind,
-    batches_of,
-    columns_of,
-    header_of,
-    line_bytes,
-    lines_of,
-    size_of,
-    whole_lines,
-)
 
 if TYPE_CHECKING:
     from ._arrays import Keys
@@ -48,42 +41,26 @@ def read_batches(
     label: int | str = 0,
     batch: int,
     keys: KeyKind = "hex",
+    schema: Schema | None = None,
     tensors: bool = False,
-) -> Iterator[Batch]:
+) -> Iterator[Any]:
     """The batches of files as `RangeDataset` gives them, without a job: to test what was trained.
 
-    @raises Error BAD_DATA, BAD_ARGUMENT.
+    The files are read by a process beside this one, some batches ahead.
+
+    @raises Error BAD_DATA, BAD_ARGUMENT, DEPENDENCY_MISSING, SYSTEM_LIMIT, UNREACHABLE.
     """
     batch, tensors = integer(batch, "batch", 1), flag(tensors, "tensors")
-    return _batches(_paths(files), dense, sparse, label, batch, keys, tensors)
+    return _batches(_paths(files), Columns(dense, sparse, label, keys, schema), batch, tensors)
 
 
 def _paths(files: Any) -> list[str]:
     return [path(file, "each of files") for file in listed(files, "files", "paths")]
 
 
-def _batches(
-    files: list[str],
-    dense: Sequence[int] | Sequence[str],
-    sparse: Sequence[int] | Sequence[str],
-    label: int | str,
-    batch: int,
-    keys: KeyKind,
-    tensors: bool,
-) -> Iterator[Batch]:
-    for file in files:
-        columns = columns_of(file, dense, sparse, label, keys)
-        begin = len(header_of(file)) if isinstance(label, str) else 0
-        for content, samples in batches_of(lines_of(file, begin, size_of(file)), batch):
-            yield _given(columns.parse(content, samples), tensors)
-
-
-def _given(batch: Any, tensors: bool) -> Any:
-    if not tensors or not isinstance(batch, Batch):
-        return batch
-    import torch
-
-    return Batch(*(torch.from_numpy(column) for column in batch))
+def _batches(files: list[str], columns: Columns, batch: int, tensors: bool) -> Iterator[Any]:
+    for each in Source(files, columns.layout()).batches(batch):
+        yield tensors_of(each) if tensors else each
 
 
 @dataclass
@@ -165,23 +142,26 @@ def _wait(pushed: PushFuture | None) -> None:
 
 
 class RangeDataset:
-    """Samples in lines of text files, each trained exactly once per epoch, however many trainers there are.
+    """Samples of files, each trained exactly once per epoch, however many trainers there are.
 
     Iterating gives batches, `(dense, sparse, label)`: float32 of samples x dense columns, int64 keys of
-    samples x sparse columns, float32 of samples. What layers of `kintsugi.torch` over the same client look up
-    for a batch is its gradient, pushed when the next batch is asked for. A batch that was made durable by a
-    trainer that is gone may be given once more; its gradients are dropped then.
+    samples x sparse columns, float32 of samples. With a `schema` they are `SchemaBatch`. What layers of
+    `kintsugi.torch` over the same client look up for a batch is its gradient, pushed when the next batch is
+    asked for. A batch that was made durable by a trainer that is gone may be given once more; its gradients
+    are dropped then.
 
-    `client`: works on one data set. `files`: paths, the same in every trainer. `dense`, `sparse`, `label`:
-    columns, by position from 0, or by name in the first line of each file. Columns are separated by tabs, in
-    .csv files by commas, without quotes. `keys`: what sparse columns hold: "hex" (up to 8 digits), "integer"
-    (up to 9 digits) or "text", which is hashed. Each column has keys of its own, and an empty field one, too:
-    those of `kintsugi worker` for the Criteo layout. `batch`: samples. `run`: trainers that give the same one
-    share the samples. `shuffle`: ranges in an order that `seed` chooses. `tensors`: give PyTorch's tensors.
-    `reader`: takes the bytes of whole lines and their number and gives the batch, any object, in place of the
-    columns. `follow`: the files grow, and batches come without an end, as whole lines do; some have fewer
-    samples. Leave the loop, and close the client. `audit`: a table `RUN-audit` counts how often each batch
-    was applied, for `report`.
+    `client`: works on one data set. `files`: the same in every trainer: files, folders and patterns, on disk
+    or in an object store (s3://). Their endings say the format: .csv, .jsonl, .ndjson, .json, .parquet, else
+    TSV, and .gz or .zst behind it. `dense`, `sparse`, `label` (default: 0): columns, by name, or in CSV and
+    TSV files without a header by position from 0. `keys`: what sparse columns hold: "hex" (the default; up to
+    8 digits), "integer" (up to 9 digits) or "text", which is hashed. Each column has keys of its own, and an
+    empty field one, too: those of `kintsugi worker` for the Criteo layout. `schema`: in place of these
+    four, what `--schema` of `kintsugi worker` takes, with the same keys. `batch`: samples. `run`: trainers
+    that give the same one share the samples. `shuffle`: ranges in an order that `seed` chooses. `tensors`:
+    give PyTorch's tensors. `reader`: takes the bytes of whole lines and their number and gives the batch, any
+    object, in place of the columns. `follow`: the files grow, and batches come without an end, as
+    whole lines do; some have fewer samples. Leave the loop, and close the client. `audit`: a table
+    `RUN-audit` counts how often each batch was applied, for `report`.
 
     @raises Error BAD_DATA, BAD_ARGUMENT (registered with other files or another batch).
     """
@@ -200,6 +180,7 @@ class RangeDataset:
         seed: int = 0,
         shuffle: bool = False,
         keys: KeyKind = "hex",
+        schema: Schema | None = None,
         tensors: bool = False,
         reader: Callable[[bytes, int], Any] | None = None,
         follow: bool = False,
@@ -214,8 +195,8 @@ class RangeDataset:
         self.on_range: Callable[[], None] | None = None
         """Is called when a range is finished, and nothing of this process is under way."""
         self._follow = follow
-        self._files = _paths(files)
-        if not self._files:
+        paths = _paths(files)
+        if not paths:
             raise Error("BAD_ARGUMENT", "a data set needs files")
         batch, epochs, seed = (
             integer(batch, "batch", 1), integer(epochs, "epochs", 1), integer(seed, "seed", 0),
@@ -227,9 +208,12 @@ class RangeDataset:
             raise Error("BAD_ARGUMENT", f"reader must be a function, not {shown(reader)}")
         if follow and (epochs != 1 or shuffle):
             raise Error("BAD_ARGUMENT", "files that grow are trained once, in their order")
-        self._header = isinstance(label, str)
         self._tensors = tensors
-        self._readers = [reader or columns_of(f, dense, sparse, label, keys).parse for f in self._files]
+        self._reader = reader
+        columns = Columns(dense, sparse, label, keys, schema)
+        self._source = Source(
+            paths, columns.layout() if reader is None else {"header": isinstance(label, str)}
+        )
         self.audit = (
             client.create_table(
                 f"{run}-audit", 2, optimizer=SGD(lr=-1), initializer=Zeros(), pool="embedding"
@@ -237,19 +221,24 @@ class RangeDataset:
             if audit
             else None
         )
-        sizes = [(os.path.basename(file), size_of(file)) for file in self._files]
-        self._sizes = [0] * len(sizes)
+        parts = self._source.parts
+        self._sizes = [0] * len(parts)
         """Place up to which each growing file is known to have whole lines."""
-        range_bytes = int(RANGE_BATCHES * batch * line_bytes(self._files[0])) + 1
-        self.dataset = client.dataset(
-            run,
-            sizes,
-            batch=batch,
-            range_bytes=range_bytes,
-            epochs=epochs,
-            seed=seed,
-            shuffle=shuffle,
-            follow=follow,
+        self.dataset = Dataset(
+            client._tables,
+            {
+                "name": run,
+                "files": [[part["name"], part["size"]] for part in parts],
+                "rangeBytes": [
+                    max(part.get("least", 1), math.ceil(RANGE_BATCHES * batch * part.get("perSample", 1)) + 1)
+                    for part in parts
+                ],
+                "batch": batch,
+                "epochs": epochs,
+                "seed": seed,
+                "shuffle": shuffle,
+                "follow": follow,
+            },
         )
 
     def __iter__(self) -> Iterator[Any]:
@@ -295,25 +284,22 @@ class RangeDataset:
                 continue
 
     def _seen(self) -> list[int]:
-        sizes = [whole_lines(path, size) for path, size in zip(self._files, self._sizes, strict=True)]
+        sizes = [max(pair) for pair in zip(self._sizes, self._source.sizes(), strict=True)]
         return self.dataset.extend(sizes) if sizes != self._sizes else sizes
 
     def _range(self, lease: Lease) -> Iterator[Work]:
         waiting = None
         index = 0
-        begin = lease.begin
         try:
-            if self._header:
-                begin = max(begin, len(header_of(self._files[lease.file])))
-            lines = lines_of(self._files[lease.file], begin, lease.end)
-            for content, samples in batches_of(lines, self.dataset.batch):
+            span = lease.file, lease.begin, lease.end
+            for read in self._source.batches(self.dataset.batch, span):
                 if waiting is not None:
                     yield waiting
                     if lease.lost:
                         return
-                batch = self._readers[lease.file](content, samples)
+                batch, samples = self._given(read)
                 key = (lease.epoch << 52) | (lease.file << 44) | (lease.begin + index)
-                waiting = Work(self, lease, index, _given(batch, self._tensors), samples, key, last=False)
+                waiting = Work(self, lease, index, batch, samples, key, last=False)
                 index += 1
             if waiting is not None:
                 waiting.last = True
@@ -327,6 +313,13 @@ class RangeDataset:
             if error.code == "BAD_DATA":
                 lease.fail(index, str(error), error.code)
             raise
+
+    def _given(self, read: Batch | SchemaBatch | Lines) -> tuple[Any, int]:
+        """A batch as callers get it, and its samples."""
+        if isinstance(read, Lines):
+            assert self._reader is not None
+            return self._reader(read.content, read.samples), read.samples
+        return tensors_of(read) if self._tensors else read, len(read.label)
 
     def unstepped(self, left: Sequence[tuple[Table, Keys]]) -> list[tuple[Table, Keys]]:
         """Tables whose rows stand for keys without a step: a shard counts them, and nothing changes."""
@@ -350,11 +343,7 @@ class RangeDataset:
 
         @raises Error.
         """
-        lines = [
-            sum(piece.count(b"\n") for piece in lines_of(file, 0, size_of(file))) - self._header
-            for file in self._files
-        ]
-        samples = sum(lines) * self.epochs
+        samples = self._source.count() * self.epochs
         trained = sum(self.dataset.status()["samples"])
         found: RangeReport = {"samples": samples, "trained": trained}
         if self.audit is not None:

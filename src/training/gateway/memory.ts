@@ -73,6 +73,12 @@ export class SharedMemory extends Views implements Memory {
     );
   }
 
+  /** Bytes for what the program is to find there. */
+  room(offset: number, count: number): Uint8Array {
+    check(offset, count, 1, this.bytes.length);
+    return new Uint8Array(this.bytes.buffer, offset, count);
+  }
+
   marker(offset: number): () => void {
     check(offset, 1, 4, this.bytes.length);
     const word = new Int32Array(this.bytes.buffer, offset, 1);

@@ -11,6 +11,7 @@ import { listTables } from '../../library/tools/tables.js';
 import { limitText } from '../../protocol/limits.js';
 import { type TableSpec, tableByName } from '../../protocol/map.js';
 import { FLOAT_BYTES } from '../../protocol/section-header.js';
+import { bad, integer, text } from './fields.js';
 import type { Memory } from './memory.js';
 import type { GatewayRanges } from './ranges.js';
 
@@ -43,20 +44,6 @@ export interface OperationAnswer {
 const MAX_SCANS = 64;
 
 export type GatewayOperation = (asked: OperationRequest) => Promise<OperationAnswer>;
-
-export const bad = (text: string) => new KintsugiError('BAD_ARGUMENT', text);
-
-export function integer(message: Record<string, unknown>, name: string, least = 0): number {
-  const value = message[name];
-  if (Number.isSafeInteger(value) && (value as number) >= least) return value as number;
-  throw bad(`${name} must be an integer of at least ${least}`);
-}
-
-export function text(message: Record<string, unknown>, name: string): string {
-  const value = message[name];
-  if (typeof value === 'string' && value !== '') return value;
-  throw bad(`${name} must be a text`);
-}
 
 /** Keys and rows for one table. The offsets are bytes in the memory of the program; only a push has `lr`. */
 type GatewayCall = [table: string, keysAt: number, count: number, rowsAt: number, lr?: number];

@@ -2,28 +2,30 @@
 
 import { ERROR_CODES, type ErrorCode, KintsugiError } from '../../common/errors.js';
 import { Dataset, type DatasetSpec, UNBOUNDED } from '../../library/client/dataset.js';
+import { bad, integer, text } from './fields.js';
 import {
-  bad,
   callsOf,
   type GatewayOperation,
-  integer,
   type OperationRequest,
   pushRequests,
   takenOf,
-  text,
 } from './operations.js';
 import { GatewayRanges } from './ranges.js';
 
 /** @throws BAD_ARGUMENT */
 function specOf(message: Record<string, unknown>): DatasetSpec {
-  const { files, shuffle, follow } = message;
+  const { files, shuffle, follow, rangeBytes: given } = message;
   const isFile = (file: unknown) =>
     Array.isArray(file) && file.length === 2 && typeof file[0] === 'string' && Number.isSafeInteger(file[1]);
   if (!Array.isArray(files) || files.length === 0 || !files.every(isFile))
     throw bad('files must be a list of [name, bytes]');
-  const rangeBytes = integer(message, 'rangeBytes', 1);
+  const each = Array.isArray(given) ? given : files.map(() => given);
+  if (each.length !== files.length) throw bad('rangeBytes must be a number, or one for each file');
   return {
-    files: files.map(([name, size]) => ({ name, size: follow === true ? 0 : size, rangeBytes })),
+    files: files.map(([name, size], index) => {
+      const rangeBytes = integer({ rangeBytes: each[index] }, 'rangeBytes', 1);
+      return { name, size: follow === true ? 0 : size, rangeBytes };
+    }),
     batch: integer(message, 'batch', 1),
     epochs: integer(message, 'epochs', 1),
     seed: integer(message, 'seed'),

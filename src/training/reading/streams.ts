@@ -1,0 +1,142 @@
+/** Batches of data files for a program of another language, on their way into memory that it gives. */
+import type { Batch } from '../../data/batch.js';
+import { fileSource } from '../../data/file-source.js';
+import { type NamedColumns, schemaOfColumns } from '../../data/named-columns.js';
+import { openReader } from '../../data/open.js';
+import { parseSchema } from '../../data/parse-schema.js';
+import { expandPaths } from '../../data/paths.js';
+import { openLines } from '../../data/raw-lines.js';
+import { readAll, type Source, type SourcePart } from '../../data/source.js';
+import { type BatchShape, type PackedBatch, packed, shapeOf } from './shape.js';
+
+/** How the samples of files become batches: by columns, by the JSON of a schema, or not at all. */
+export interface BatchLayout {
+  columns?: NamedColumns;
+  schema?: unknown;
+  /** Lines as they are. `true`: the first one of each file is none of them. */
+  header?: boolean;
+}
+
+/** Batches begin at multiples of these bytes. */
+const ALIGNMENT = 64;
+
+/** Files that a program reads. */
+export interface ProgramSource {
+  source: Source;
+  parts: readonly SourcePart[];
+  /** undefined: batches of lines */
+  shape: BatchShape | undefined;
+}
+
+/** @throws BAD_ARGUMENT, BAD_DATA */
+export async function openSource(paths: readonly string[], layout: BatchLayout): Promise<ProgramSource> {
+  const { columns, schema: written, header = false } = layout;
+  const given = written === undefined ? undefined : parseSchema(written, 'schema');
+  const schema = columns ? schemaOfColumns(columns) : given;
+  const reader = schema ? openReader(schema, true) : openLines(header);
+  const files = await expandPaths(paths);
+  const source = fileSource(reader, files);
+  const parts = await source.list();
+  await reader.check(files);
+  return { source, parts, shape: schema && shapeOf(schema) };
+}
+
+/** The answer to a program about the batches that were written. */
+export interface FilledBatches {
+  batches: (readonly number[])[];
+  /** No batch follows. */
+  done: boolean;
+  /** Bytes of the next batch, where none was written because it is larger than the room. */
+  need?: number;
+  /** The bytes, if the program gave no room */
+  behind: ArrayBufferView[];
+}
+
+const bytesOf = ({ arrays }: PackedBatch) => arrays.reduce((sum, { byteLength }) => sum + byteLength, 0);
+
+/** The batches of a range of a part, or of all parts. One after the other is asked for. */
+export class BatchStream {
+  private readonly batches: AsyncIterator<Batch>;
+  /** A batch that was read and found no room yet */
+  private held: PackedBatch | undefined;
+  /** The failure of reading, after batches that the program gets first */
+  private failure: unknown;
+
+  /** @param skip batches at the beginning that the program has */
+  constructor(
+    private readonly from: ProgramSource,
+    range: { part: number; begin: number; end: number } | undefined,
+    batch: number,
+    private skip: number,
+  ) {
+    const { source } = from;
+    const read = range ? source.read({ ...range, batch }) : readAll(source, batch);
+    this.batches = read[Symbol.asyncIterator]();
+  }
+
+  private async next(): Promise<PackedBatch | undefined> {
+    for (;;) {
+      const { value, done } = await this.batches.next();
+      if (done) return undefined;
+      if (this.skip === 0) return packed(value, this.from.shape);
+      this.skip -= 1;
+    }
+  }
+
+  /**
+   * Writes the next batches, as many as fit into `most` bytes. Without `room` they are behind the answer, and
+   * then at least one is. @throws BAD_DATA, once all batches before were written
+   */
+  async fill(most: number, room?: Uint8Array): Promise<FilledBatches> {
+    if (this.failure) throw this.failure;
+    const filled: FilledBatches = { batches: [], done: false, behind: [] };
+    for (let used = 0; ; ) {
+      const batch = this.held ?? (await this.nextAfter(filled));
+      this.held = undefined;
+      if (!batch) return filled;
+      const size = bytesOf(batch);
+      const isFirst = filled.batches.length === 0;
+      if (used + size > most && (room || !isFirst)) {
+        this.held = batch;
+        return isFirst ? { ...filled, need: size } : filled;
+      }
+      const padding = -size & (ALIGNMENT - 1);
+      if (room) write(batch, room, used);
+      else filled.behind.push(copied(batch, size + padding));
+      filled.batches.push(batch.counts);
+      used += size + padding;
+    }
+  }
+
+  /** The next batch, if there is one. A failure is kept as long as batches before it have to leave. */
+  private async nextAfter(filled: FilledBatches): Promise<PackedBatch | undefined> {
+    try {
+      const batch = await this.next();
+      filled.done = !batch;
+      return batch;
+    } catch (error) {
+      this.failure = error;
+      if (filled.batches.length === 0) throw error;
+      return undefined;
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.batches.return?.();
+  }
+}
+
+/** The arrays of a batch are used for others, and the bytes behind an answer leave later. */
+function copied(batch: PackedBatch, bytes: number): Uint8Array {
+  const copy = new Uint8Array(bytes);
+  write(batch, copy, 0);
+  return copy;
+}
+
+function write({ arrays }: PackedBatch, room: Uint8Array, from: number): void {
+  let at = from;
+  for (const { buffer, byteOffset, byteLength } of arrays) {
+    room.set(new Uint8Array(buffer, byteOffset, byteLength), at);
+    at += byteLength;
+  }
+}
