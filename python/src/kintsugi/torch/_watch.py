@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -36,6 +37,7 @@ SCALER: Any = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScale
 """The class of scalers; that of CUDA is of the same kind since PyTorch 2.3."""
 
 _CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"})
+_STATELESS = "torch.nn.utils.stateless"
 _scaled: set[int] = set()
 """Passes of `backward` of a loss that a GradScaler has scaled, by the number that autograd gives them."""
 
@@ -74,6 +76,16 @@ def asked(anchor: Watched) -> None:
 def is_scaled() -> bool:
     """Whether the pass of `backward` that runs is of a loss that a GradScaler has scaled."""
     return current_pass() in _scaled
+
+
+def is_functional() -> bool:
+    """Whether this is called by a `torch.func.functional_call`, which has other parameters for one call."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_functional_call" and frame.f_globals.get("__name__") == _STATELESS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @functools.cache
