@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._answers import RangeReport
-from ._checks import flag, integer, listed, path, shown, text
-from ._dataset import Lease
+from ._checks import flag, integer, listed, number, path, shown, text
+from ._dataset import FollowedLease, Lease
 from ._errors import Error
 from ._steps import Step, steps_of
 from ._text import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ._arrays import Keys
     from ._client import Client
     from ._futures import PushFuture
+    from ._range_ranks import RangeRanks
     from ._tables import Table
 
 RANGE_BATCHES = 32
@@ -101,7 +103,8 @@ class Work:
     """True for the last batch of its range."""
 
     def __post_init__(self) -> None:
-        self.step = Step(push_now=self._push_now)
+        ranks = self.dataset.ranks
+        self.step = Step(push_now=self._push_now, members=None if ranks is None else ranks.members)
         self._pushed: PushFuture | None = None
 
     @contextmanager
@@ -123,7 +126,17 @@ class Work:
         if self.step.closed:
             return self._pushed
         requests, rates = self.step.requests(), self.step.rates()
-        for table, keys in self.dataset.unstepped(self.step.unnamed()):
+        unnamed = self.step.unnamed()
+        if self.dataset.ranks is not None:
+            unnamed = self.dataset.ranks.joined(unnamed, self.dataset.client.table)
+        lease = self.lease
+        if isinstance(lease, FollowedLease):
+            # The first rank pushes what all of them have.
+            self.step.closed = True
+            if self.dataset.on_batch is not None:
+                self.dataset.on_batch(self.samples)
+            return None
+        for table, keys in self.dataset.unstepped(unnamed):
             requests.append((table, keys, np.zeros((len(keys), 1), np.float32)))
             rates.append(None)
         audit = self.dataset.audit
@@ -134,13 +147,13 @@ class Work:
         self.step.closed = True
         if self.dataset.on_batch is not None:
             self.dataset.on_batch(self.samples)
-        if self.lease.lost:
+        if lease.lost:
             return None
-        if self.index < self.lease.done:
+        if self.index < lease.done:
             # Computed again only because the dense parameters of this process have not seen it.
-            self.lease.skip([(table, keys) for table, keys, _ in requests], self.samples)
+            lease.skip([(table, keys) for table, keys, _ in requests], self.samples)
             return None
-        self._pushed = self.lease.push(requests, self.samples, lr=rates)
+        self._pushed = lease.push(requests, self.samples, lr=rates)
         return self._pushed
 
     def _push_now(self) -> None:
@@ -164,6 +177,35 @@ def _wait(pushed: PushFuture | None) -> None:
         pushed.result()
 
 
+def _after(work: Work, works: Iterator[Work]) -> Work | None:
+    """Pushes a batch, and reads the next one of its range meanwhile. @raises Error."""
+    pushed = work.push()
+    try:
+        return None if work.last else next(works, None)
+    finally:
+        _wait(pushed)
+
+
+def _ranks_of(group: Any, timeout: float, batch: int, follow: bool) -> RangeRanks | None:
+    """@raises Error BAD_ARGUMENT."""
+    timeout = number(timeout, "timeout")
+    if timeout <= 0:
+        raise Error("BAD_ARGUMENT", "timeout must be above 0")
+    if group is None:
+        return None
+    from ._range_ranks import RangeRanks
+
+    ranks = RangeRanks(group, timeout)
+    if batch % ranks.world != 0:
+        text = (
+            f"batch must be a multiple of the {ranks.world} ranks of the group, which share it, not {batch}"
+        )
+        raise Error("BAD_ARGUMENT", text)
+    if follow:
+        raise Error("BAD_ARGUMENT", "files that grow are for trainers without a group")
+    return ranks
+
+
 class RangeDataset:
     """Samples in lines of text files, each trained exactly once per epoch, however many trainers there are.
 
@@ -181,9 +223,13 @@ class RangeDataset:
     `reader`: takes the bytes of whole lines and their number and gives the batch, any object, in place of the
     columns. `follow`: the files grow, and batches come without an end, as whole lines do; some have fewer
     samples. Leave the loop, and close the client. `audit`: a table `RUN-audit` counts how often each batch
-    was applied, for `report`.
+    was applied, for `report`. `group`: the ranks of this process group of `torch.distributed` are one
+    trainer. Each gets its part of every batch, whose samples are a multiple of the ranks; where that of the
+    end of a range is none, all ranks get it in whole. Rows need a `RowOptimizer` of the same group.
+    `timeout`: seconds that a rank waits for the others.
 
-    @raises Error BAD_DATA, BAD_ARGUMENT (registered with other files or another batch).
+    @raises Error BAD_DATA, BAD_ARGUMENT (registered with other files or another batch); with a group TIMEOUT
+    and UNREACHABLE, where ranks do not the same.
     """
 
     def __init__(
@@ -204,6 +250,8 @@ class RangeDataset:
         reader: Callable[[bytes, int], Any] | None = None,
         follow: bool = False,
         audit: bool = False,
+        group: Any = None,
+        timeout: float = 600.0,
     ) -> None:
         from ._specs import SGD, Zeros
 
@@ -227,6 +275,7 @@ class RangeDataset:
             raise Error("BAD_ARGUMENT", f"reader must be a function, not {shown(reader)}")
         if follow and (epochs != 1 or shuffle):
             raise Error("BAD_ARGUMENT", "files that grow are trained once, in their order")
+        self.ranks = _ranks_of(group, timeout, batch, follow)
         self._header = isinstance(label, str)
         self._tensors = tensors
         self._readers = [reader or columns_of(f, dense, sparse, label, keys).parse for f in self._files]
@@ -257,6 +306,9 @@ class RangeDataset:
 
         @raises Error BAD_DATA, and what pushes raise.
         """
+        if self.ranks is not None:
+            yield from self._together(self.ranks)
+            return
         works = self.works()
         work = next(works, None)
         while work is not None:
@@ -277,6 +329,19 @@ class RangeDataset:
             while following is not None and following.lease.lost:
                 following = next(works, None)
             work = following
+
+    def _together(self, ranks: RangeRanks) -> Iterator[Any]:
+        """Batches of this rank. All ranks come to the next one when the push of that before is durable."""
+        while (lease := ranks.lease(self.dataset)) is not None:
+            works = self._range(lease)
+            work = ranks.agreed(lease, functools.partial(next, works, None))
+            while work is not None and not lease.lost:
+                with work.current():
+                    yield work.batch
+                    following = ranks.agreed(lease, functools.partial(_after, work, works))
+                if work.last and not lease.lost:
+                    ranks.agreed(lease, work.finish)
+                work = following
 
     def works(self) -> Iterator[Work]:
         """Batches with their ranges. The caller pushes each, in order, and ends its range."""
@@ -311,7 +376,8 @@ class RangeDataset:
                     yield waiting
                     if lease.lost:
                         return
-                batch = self._readers[lease.file](content, samples)
+                mine = (content, samples) if self.ranks is None else self.ranks.part(content, samples)
+                batch = self._readers[lease.file](*mine)
                 key = (lease.epoch << 52) | (lease.file << 44) | (lease.begin + index)
                 waiting = Work(self, lease, index, _given(batch, self._tensors), samples, key, last=False)
                 index += 1

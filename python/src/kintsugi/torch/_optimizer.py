@@ -155,7 +155,7 @@ class RowOptimizer(torch.optim.Optimizer):
             self.state[group["params"][0]]["step"] += 1
         steps = steps_of(self.client)
         if self._ranks is not None:
-            self._push_share(self._ranks, requests, rates)
+            self._push_together(self._ranks, requests, rates)
         elif steps.current is None:
             steps.push(requests, rates)
         else:
@@ -163,17 +163,25 @@ class RowOptimizer(torch.optim.Optimizer):
         self._steps += 1
         self.rows.end()
 
-    def _push_share(self, ranks: Ranks, requests: list[Request], rates: list[float | None]) -> None:
-        """Each rank pushes its share of the keys. All are durable when any rank goes on."""
+    def _push_together(self, ranks: Ranks, requests: list[Request], rates: list[float | None]) -> None:
+        """All is durable when any rank goes on."""
         error: BaseException | None = None
         try:
             steps = steps_of(self.client)
-            shares = []
-            for table, keys, rows in requests:
-                mine = ranks.share(keys)
-                shares.append((table, keys[mine], rows[mine]))
-            steps.push(shares, rates)
-            steps.settle()
+            if steps.current is None:
+                # Each rank pushes its share of the keys.
+                shares = []
+                for table, keys, rows in requests:
+                    mine = ranks.share(keys)
+                    shares.append((table, keys[mine], rows[mine]))
+                steps.push(shares, rates)
+                steps.settle()
+            elif steps.current.members != ranks.members:
+                raise Error("BAD_ARGUMENT", "the batch is of another process group than the RowOptimizer")
+            else:
+                # The push of a batch is of the rank that has leased its range.
+                steps.current.add_stepped(requests, rates)
+                steps.current.push_now()
         except Exception as raised:
             error = raised
         ranks.agree(self._steps, error)

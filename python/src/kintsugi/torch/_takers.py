@@ -49,11 +49,14 @@ class Looked:
         """
         if rows is None:
             return
-        if rows.synchronous and self.step is not None:
+        if rows.synchronous and self.step is not None and self.step.members is None:
             text = (
-                "a RowOptimizer of a group has pushes of its own: neither a batch of a RangeDataset, nor a "
+                "a RowOptimizer of a group averages gradients of ranks, and the push of this batch is of one "
             )
-            raise Error("BAD_ARGUMENT", text + "Pipeline, nor kintsugi.torch.step can have them")
+            text += "rank: neither a Pipeline nor kintsugi.torch.step can have them, and a RangeDataset with "
+            raise Error("BAD_ARGUMENT", text + "the same group")
+        if not rows.synchronous:
+            self._refuse_part()
         rows.alive.add(self)
         if self.step is not None and self.step.rows is None:
             keys = self.unique if self.missing is None else np.delete(self.unique, self.missing)
@@ -102,11 +105,20 @@ class Looked:
             raise Error("BAD_ARGUMENT", text)
         of_table.rated, of_table.lr = True, rate
 
+    def _refuse_part(self) -> None:
+        """@raises Error BAD_ARGUMENT: the batch is of several ranks, and nobody averages their gradients."""
+        if self.step is not None and self.step.members is not None:
+            text = (
+                f"gradients of table {self.table.name!r} are of one rank, and the batch is of a group: make "
+            )
+            raise Error("BAD_ARGUMENT", text + "kintsugi.torch.RowOptimizer(model, group=...) of this group")
+
     # ---- fused
 
     def _leave(self, gradient: Tensor) -> None:
         """The gradient leaves now, with all others of this pass of `backward`, or with those of its batch."""
         number = current_pass()
+        self._refuse_part()
         self._check_scaler()
         self._check_accumulation(number)
         keys, rows = self.unique.view(np.uint64), gradient.numpy()
