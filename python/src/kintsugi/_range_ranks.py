@@ -104,7 +104,7 @@ class RangeRanks:
 
 
 def _said(error: Exception | None) -> tuple[str, str] | None:
-    """What other ranks are told of an error: a code, and a text."""
+    """The code and the text of an error, for other ranks."""
     if error is None:
         return None
     if isinstance(error, Error):

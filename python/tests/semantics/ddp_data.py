@@ -65,7 +65,7 @@ def train(client: kintsugi.Client, table: str, file: Path, run: str, rank: int) 
 
 
 def refused(client: kintsugi.Client, table: str, file: Path, run: str) -> list[Any]:
-    """What is no training of a group is an error on each rank."""
+    """Each use that is no training of a group is an error on each rank."""
     group = distributed.group.WORLD
     data = kintsugi.RangeDataset(client, [file], batch=BATCH, run=run, reader=read, group=group, timeout=60)
     said: list[Any] = []

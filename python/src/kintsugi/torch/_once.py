@@ -219,7 +219,7 @@ class _Turn:
     def end(self) -> None:
         """All rows are set. @raises _OvertakenError: another program sets them again."""
         self.mark.note(_FINISHED)
-        # Who takes this place looks for the note afterwards: one of both sees the other.
+        # A program that takes this place looks for the note afterwards: one of both sees the other.
         if self.mark.following.is_claimed:
             raise _OvertakenError
 
