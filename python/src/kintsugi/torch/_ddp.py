@@ -56,7 +56,7 @@ class Channel:
         @raises Error TIMEOUT, UNREACHABLE; BAD_ARGUMENT: some are elsewhere. Then all ranks raise it.
         """
         self._where = f"{_PLACES[place]} of step {step}"
-        every = torch.stack(self.gathered(torch.tensor([place, step, *numbers])))
+        every = torch.stack(self.gathered(torch.tensor([place, step, *numbers], device="cpu")))
         if not torch.equal(every[:, :2], every[:1, :2].expand(self.world, 2)):
             where = [f"at {_PLACES[at]} of step {number}" for at, number in every[:, :2].tolist()]
             text = f"rank 0 is {where[0]}"
@@ -80,7 +80,7 @@ class Channel:
         """An object of each rank, pickled. @raises Error TIMEOUT, UNREACHABLE."""
         self._where = "a batch of a RangeDataset"
         content = torch.frombuffer(bytearray(pickle.dumps(given)), dtype=torch.uint8)
-        sizes = [int(each) for each in self.gathered(torch.tensor([len(content)]))]
+        sizes = [int(each) for each in self.gathered(torch.tensor([len(content)], device="cpu"))]
         padded = torch.cat([content, content.new_zeros(max(sizes) - len(content))])
         every = zip(self.gathered(padded), sizes, strict=True)
         return [pickle.loads(each[:size].numpy().tobytes()) for each, size in every]
@@ -99,7 +99,7 @@ class Ranks(Channel):
     def __init__(self, group: Any, tables: Sequence[str], seconds: float) -> None:
         """`tables`: names, sorted. @raises Error BAD_ARGUMENT: other ranks have others."""
         super().__init__(group, seconds)
-        mine = torch.tensor([zlib.crc32("\n".join(tables).encode())])
+        mine = torch.tensor([zlib.crc32("\n".join(tables).encode())], device="cpu")
         if any(not torch.equal(mine, other) for other in self.gathered(mine)):
             raise Error("BAD_ARGUMENT", "ranks have layers of different tables")
 
@@ -126,7 +126,7 @@ class Ranks(Channel):
         for table, dim in enumerate(dims):
             every = [part[table].numpy() for part in keys]
             union = np.unique(np.concatenate(every))
-            total = torch.zeros(len(union), dim)
+            total = torch.zeros(len(union), dim, dtype=torch.float32, device="cpu")
             for of_rank, part in zip(every, gradients, strict=True):
                 at = torch.from_numpy(np.searchsorted(union, of_rank))
                 total.index_add_(0, at, part[table].view(-1, dim))
@@ -135,7 +135,7 @@ class Ranks(Channel):
 
     def _parts(self, flat: Tensor, of_ranks: Tensor, dims: list[int]) -> list[tuple[Tensor, ...]]:
         """The parts of each rank, cut into its tables."""
-        sizes = of_ranks * torch.tensor(dims)
+        sizes = of_ranks * torch.tensor(dims, device="cpu")
         most = int(sizes.sum(1).max())
         padded = torch.cat([flat, flat.new_zeros(most - len(flat))])
         return [

@@ -20,7 +20,7 @@ from .._errors import Error
 from .._specs import FTRL, Adam, Optimizer, Zeros
 from .._steps import steps_of
 from .._tables import Table
-from ._inputs import client_of, rate_given
+from ._inputs import check_options, client_of, rate_given
 from ._layer import Rate, rate_of, uncompiled
 from ._once import claimed, found_table, set_values
 from ._watch import is_functional
@@ -312,6 +312,7 @@ class SharedOptimizer(torch.optim.Optimizer):
         return loss
 
     def _push(self, requests: list[tuple[Table, Any, Rows]]) -> None:
+        check_options(self.param_groups[0])
         rate = rate_of(self._rate) if self._rate is not None else float(self.param_groups[0]["lr"])
         rates = [None if rate == getattr(self.table.optimizer, "lr") else rate]  # noqa: B009
         steps = steps_of(self.client)
