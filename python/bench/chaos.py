@@ -1,11 +1,14 @@
 """Trainers, gateways and PS are killed and stopped at random; every sample must be applied exactly once.
 
-python python/bench/chaos.py [--minutes 5] [--seed 1] [--trainers 4] [--samples 200000]
+python python/bench/chaos.py [--minutes 5] [--seed 1] [--trainers 4] [--samples 200000] [--step]
 
 A job of five PS with code 4+1. Half of the trainers start gateways of their own, and the others share one.
 Each round is a data set of so many samples; every sample adds 1 to a row of its own, and to one that many
 share. Trainers pull what they push. One that was killed is replaced. At the end of a round each row is
 compared with what it must be, and at the end of all no process may be left.
+
+With `--step` the trainers are programs of PyTorch: a `RangeDataset`, layers, and a `RowOptimizer` that steps
+once for two micro-batches. The rows of samples have Adam, and are compared with those of `torch.optim.Adam`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -73,10 +77,64 @@ def train(scheduler: str, gateway: str, run: str, samples: int, in_flight: int) 
             lease.finish()
 
 
+def optimizers(step: bool) -> list[kintsugi.Optimizer]:
+    """The optimizers of the rows of samples, and of those that many share."""
+    counting = kintsugi.SGD(lr=-1)
+    return [kintsugi.Adam(lr=0.1) if step else counting, counting]
+
+
+def opened(client: kintsugi.Client, run: str, file: str) -> kintsugi.RangeDataset:
+    """The samples of a round in step mode: a number in each line."""
+
+    def read(lines: bytes, count: int) -> npt.NDArray[np.int64]:
+        keys = np.array(lines.split(), np.int64)
+        assert len(keys) == count
+        return keys
+
+    return kintsugi.RangeDataset(client, [file], batch=BATCH, run=run, reader=read)
+
+
+def train_steps(scheduler: str, gateway: str, run: str, file: str) -> None:
+    import torch
+
+    import kintsugi.torch as kt
+
+    torch.set_num_threads(1)
+    with kintsugi.connect(scheduler, gateway=gateway, timeout=60) as client:
+        rows, sums = (kt.KintsugiEmbedding(client, f"{run}-{name}") for name in ("rows", "sums"))
+        optimizer = kt.RowOptimizer([rows, sums])
+        for keys in opened(client, run, file):
+            optimizer.zero_grad()
+            for part in np.array_split(keys, 2):
+                own, shared = rows(part), sums(shared_rows(part))
+                ((own * gradients_of(part)).sum() + shared.sum()).backward()
+            optimizer.step()
+
+
+def gradients_of(keys: npt.NDArray[np.int64]) -> Any:
+    """The gradient of the row of each sample, of its own size and sign: samples x 1."""
+    import torch
+
+    return torch.from_numpy(np.where(keys % 2 == 0, 1.0, -1.0) / (1 + keys % 7))[:, None].float()
+
+
+def stepped_once(samples: int) -> Any:
+    """The rows of samples after one step, by PyTorch: samples x 2."""
+    import torch
+
+    rows = torch.nn.Parameter(torch.zeros(samples, 2))
+    rows.grad = gradients_of(np.arange(samples)).expand(-1, 2).clone()
+    torch.optim.Adam([rows], lr=0.1).step()
+    return rows.detach().numpy()
+
+
 def trainer(arguments: list[str]) -> int:
-    scheduler, gateway, run, samples, in_flight = arguments
+    scheduler, gateway, run, samples, in_flight, file = arguments
     try:
-        train(scheduler, gateway, run, int(samples), int(in_flight))
+        if file:
+            train_steps(scheduler, gateway, run, file)
+        else:
+            train(scheduler, gateway, run, int(samples), int(in_flight))
     except kintsugi.Error as error:
         if error.code == "UNREACHABLE" and "gateways ended" in str(error):
             return GAVE_UP
@@ -133,6 +191,13 @@ class Chaos:
         self.later: list[tuple[float, Callable[[], None]]] = []
         """Times at which faults are to be ended, and the functions that end them."""
         self.ps_down = False
+        self.struck_at = 0
+        """Rows of the round that there were at the last strike."""
+        self.file = ""
+        """Samples of all rounds, in step mode."""
+        if flags.step:
+            self.file = f"{folder}/samples.tsv"
+            Path(self.file).write_text("".join(f"{number:07}\n" for number in range(flags.samples)))
 
     def close(self) -> None:
         for _, go_on in self.later:
@@ -148,12 +213,13 @@ class Chaos:
     def round(self, number: int) -> None:
         run, samples = f"round-{number}", self.flags.samples
         rows, sums = (
-            self.client.create_table(
-                f"{run}-{name}", dim, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros()
+            self.client.create_table(f"{run}-{name}", dim, optimizer=optimizer, initializer=kintsugi.Zeros())
+            for name, dim, optimizer in zip(
+                ("rows", "sums"), (2, 8), optimizers(self.flags.step), strict=True
             )
-            for name, dim in (("rows", 2), ("sums", 8))
         )
         begin, before = time.monotonic(), Counter(self.done)
+        self.struck_at = 0
         due = begin + self._pause()
         for place in range(self.flags.trainers):
             self._start(place, run)
@@ -163,7 +229,8 @@ class Chaos:
                 self.later.remove(each)
                 each[1]()
             if now >= due:
-                self._strike()
+                if self._has_progressed(rows):
+                    self._strike()
                 due = time.monotonic() + self._pause()
             self._reap(run)
             time.sleep(0.02)
@@ -173,13 +240,28 @@ class Chaos:
         print(f"round {number}: {samples:,} samples exactly once, {time.monotonic() - begin:.0f} s: {said}")
         sys.stdout.flush()
 
+    def _has_progressed(self, rows: kintsugi.Table) -> bool:
+        """In step mode whether an eighth of the samples came since the last strike: a start takes seconds."""
+        count = len(rows) if self.file else 0
+        if self.file and count - self.struck_at < self.flags.samples // 8:
+            return False
+        self.struck_at = count
+        return True
+
     def _pause(self) -> float:
         every: float = self.flags.every
         return self.random.uniform(0.2, 1.8) * every
 
     def _start(self, place: int, run: str) -> None:
         gateway = "spawn" if place % 2 == 0 else f"unix:{self.shared.path}"
-        arguments = [self.cluster.address, gateway, run, str(self.flags.samples), str(place // 2 * 4)]
+        arguments = [
+            self.cluster.address,
+            gateway,
+            run,
+            str(self.flags.samples),
+            str(place // 2 * 4),
+            self.file,
+        ]
         command = [sys.executable, __file__, "--trainer", *arguments]
         self.trainers[place] = subprocess.Popen(command)
 
@@ -200,12 +282,21 @@ class Chaos:
         samples = self.flags.samples
         files = [("numbers", samples * SAMPLE_BYTES)]
         with kintsugi.connect(self.cluster.address, timeout=60) as client:
-            status = client.dataset(run, files, batch=BATCH, range_bytes=RANGE_BYTES).status()
-        applied = rows.pull(np.arange(samples))
+            if self.file:
+                status = opened(client, run, self.file).dataset.status()
+            else:
+                status = client.dataset(run, files, batch=BATCH, range_bytes=RANGE_BYTES).status()
+        applied = rows.pull(np.arange(samples), state=True)
         expected = np.bincount(shared_rows(np.arange(samples)), minlength=RESIDUES)
+        # Adam counts the steps of a row in its last value.
+        counts = applied[:, -1:] if self.file else applied
+        reference = stepped_once(samples) if self.file else np.ones((samples, 2))
         wrong = {
-            "samples lost": int((applied < 1).any(axis=1).sum()),
-            "samples applied twice or more": int((applied > 1).any(axis=1).sum()),
+            "samples lost": int((counts < 1).any(axis=1).sum()),
+            "samples applied twice or more": int((counts > 1).any(axis=1).sum()),
+            "rows that are not those of the reference": int(
+                (~np.isclose(applied[:, :2], reference, rtol=1e-5, atol=1e-7)).any(axis=1).sum()
+            ),
             "rows that there should not be": len(rows) - samples,
             "shared rows that are wrong": int(
                 (sums.pull(np.arange(RESIDUES)) != expected[:, None]).any(axis=1).sum()
@@ -315,6 +406,7 @@ def main() -> int:
     parser.add_argument("--trainers", type=int, default=4)
     parser.add_argument("--samples", type=int, default=200_000, help="of a round")
     parser.add_argument("--every", type=float, default=1, help="seconds between strikes, on average")
+    parser.add_argument("--step", action="store_true", help="trainers of PyTorch with a RowOptimizer")
     flags = parser.parse_args()
     mark = os.environ[MARK] = str(uuid4())
     end = time.monotonic() + flags.minutes * 60

@@ -26,6 +26,15 @@ def test_chaos() -> None:
     assert "1 rounds, 4,000 samples, each applied once; no process is left" in said
 
 
+@pytest.mark.long
+@needs_torch
+def test_chaos_in_step_mode() -> None:
+    flags = ["--minutes", "0", "--samples", "6000", "--trainers", "2", "--every", "0.1", "--step"]
+    said = run("chaos", *flags)
+    assert "1 rounds, 6,000 samples, each applied once; no process is left" in said
+    assert "killed" in said
+
+
 def test_rows() -> None:
     assert "64 keys x 4 floats" in run("rows", "--keys", "64", "--dim", "4", "--calls", "2", "--rounds", "1")
 

@@ -151,6 +151,20 @@ class Lease:
         return reply
 
 
+class FollowedLease(Lease):
+    """A lease of the first rank of a process group, as the others have it: they report nothing to the job."""
+
+    def skip(self, requests: Sequence[tuple[Table | str, npt.ArrayLike]], samples: int) -> None:
+        """The first rank does."""
+
+    def push(self, requests: Requests, samples: int, *, lr: Rate = None) -> PushFuture:  # noqa: ARG002
+        """@raises Error BAD_ARGUMENT: the first rank pushes."""
+        raise Error("BAD_ARGUMENT", "the first rank of the group pushes its batches")
+
+    def _send(self, send: Callable[[], Reply]) -> Reply | None:  # noqa: ARG002
+        return None
+
+
 def _distinct(keys: Keys) -> tuple[Keys, npt.NDArray[Any] | None, npt.NDArray[np.bool_] | None]:
     """Keys, each once; for each that is not missing its index there, if it is not its own; and which are not
     missing, if not all.

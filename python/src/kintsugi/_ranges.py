@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._answers import RangeReport
-from ._batches import Batch, Lines, SchemaBatch, tensors_of
-from ._checks import flag, integer, listed, path, shown, text
+from ._batches import Batch, Lines, SchemaBatch, samples_of, tensors_of
+from ._checks import flag, integer, listed, number, path, shown, text
 from ._columns import Columns, KeyKind, Schema
-from ._dataset import Dataset, Lease
+from ._dataset import Dataset, FollowedLease, Lease
 from ._errors import Error
 from ._reader import Source
 from ._steps import Step, steps_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ._arrays import Keys
     from ._client import Client
     from ._futures import PushFuture
+    from ._range_ranks import RangeRanks
     from ._tables import Table
 
 RANGE_BATCHES = 32
@@ -78,7 +80,8 @@ class Work:
     """True for the last batch of its range."""
 
     def __post_init__(self) -> None:
-        self.step = Step(push_now=self._push_now)
+        ranks = self.dataset.ranks
+        self.step = Step(push_now=self._push_now, members=None if ranks is None else ranks.members)
         self._pushed: PushFuture | None = None
 
     @contextmanager
@@ -100,7 +103,17 @@ class Work:
         if self.step.closed:
             return self._pushed
         requests, rates = self.step.requests(), self.step.rates()
-        for table, keys in self.dataset.unstepped(self.step.unnamed()):
+        unnamed = self.step.unnamed()
+        if self.dataset.ranks is not None:
+            unnamed = self.dataset.ranks.joined(unnamed, self.dataset.client.table)
+        lease = self.lease
+        if isinstance(lease, FollowedLease):
+            # The first rank pushes what all of them have.
+            self.step.closed = True
+            if self.dataset.on_batch is not None:
+                self.dataset.on_batch(self.samples)
+            return None
+        for table, keys in self.dataset.unstepped(unnamed):
             requests.append((table, keys, np.zeros((len(keys), 1), np.float32)))
             rates.append(None)
         audit = self.dataset.audit
@@ -111,13 +124,13 @@ class Work:
         self.step.closed = True
         if self.dataset.on_batch is not None:
             self.dataset.on_batch(self.samples)
-        if self.lease.lost:
+        if lease.lost:
             return None
-        if self.index < self.lease.done:
+        if self.index < lease.done:
             # Computed again only because the dense parameters of this process have not seen it.
-            self.lease.skip([(table, keys) for table, keys, _ in requests], self.samples)
+            lease.skip([(table, keys) for table, keys, _ in requests], self.samples)
             return None
-        self._pushed = self.lease.push(requests, self.samples, lr=rates)
+        self._pushed = lease.push(requests, self.samples, lr=rates)
         return self._pushed
 
     def _push_now(self) -> None:
@@ -141,6 +154,35 @@ def _wait(pushed: PushFuture | None) -> None:
         pushed.result()
 
 
+def _after(work: Work, works: Iterator[Work]) -> Work | None:
+    """Pushes a batch, and reads the next one of its range meanwhile. @raises Error."""
+    pushed = work.push()
+    try:
+        return None if work.last else next(works, None)
+    finally:
+        _wait(pushed)
+
+
+def _ranks_of(group: Any, timeout: float, batch: int, follow: bool) -> RangeRanks | None:
+    """@raises Error BAD_ARGUMENT."""
+    timeout = number(timeout, "timeout")
+    if timeout <= 0:
+        raise Error("BAD_ARGUMENT", "timeout must be above 0")
+    if group is None:
+        return None
+    from ._range_ranks import RangeRanks
+
+    ranks = RangeRanks(group, timeout)
+    if batch % ranks.world != 0:
+        text = (
+            f"batch must be a multiple of the {ranks.world} ranks of the group, which share it, not {batch}"
+        )
+        raise Error("BAD_ARGUMENT", text)
+    if follow:
+        raise Error("BAD_ARGUMENT", "files that grow are for trainers without a group")
+    return ranks
+
+
 class RangeDataset:
     """Samples of files, each trained exactly once per epoch, however many trainers there are.
 
@@ -161,9 +203,13 @@ class RangeDataset:
     give PyTorch's tensors. `reader`: takes the bytes of whole lines and their number and gives the batch, any
     object, in place of the columns. `follow`: the files grow, and batches come without an end, as
     whole lines do; some have fewer samples. Leave the loop, and close the client. `audit`: a table
-    `RUN-audit` counts how often each batch was applied, for `report`.
+    `RUN-audit` counts how often each batch was applied, for `report`. `group`: the ranks of this process
+    group of `torch.distributed` are one trainer. Each gets its part of every batch, whose samples are a
+    multiple of the ranks; where that of the end of a range is none, all ranks get it in whole. Rows need a
+    `RowOptimizer` of the same group. `timeout`: seconds that a rank waits for the others.
 
-    @raises Error BAD_DATA, BAD_ARGUMENT (registered with other files or another batch).
+    @raises Error BAD_DATA, BAD_ARGUMENT (registered with other files or another batch); with a group TIMEOUT
+    and UNREACHABLE, where ranks do not the same.
     """
 
     def __init__(
@@ -185,6 +231,8 @@ class RangeDataset:
         reader: Callable[[bytes, int], Any] | None = None,
         follow: bool = False,
         audit: bool = False,
+        group: Any = None,
+        timeout: float = 600.0,
     ) -> None:
         from ._specs import SGD, Zeros
 
@@ -208,6 +256,7 @@ class RangeDataset:
             raise Error("BAD_ARGUMENT", f"reader must be a function, not {shown(reader)}")
         if follow and (epochs != 1 or shuffle):
             raise Error("BAD_ARGUMENT", "files that grow are trained once, in their order")
+        self.ranks = _ranks_of(group, timeout, batch, follow)
         self._tensors = tensors
         self._reader = reader
         columns = Columns(dense, sparse, label, keys, schema)
@@ -246,6 +295,9 @@ class RangeDataset:
 
         @raises Error BAD_DATA, and what pushes raise.
         """
+        if self.ranks is not None:
+            yield from self._together(self.ranks)
+            return
         works = self.works()
         work = next(works, None)
         while work is not None:
@@ -266,6 +318,19 @@ class RangeDataset:
             while following is not None and following.lease.lost:
                 following = next(works, None)
             work = following
+
+    def _together(self, ranks: RangeRanks) -> Iterator[Any]:
+        """Batches of this rank. All ranks come to the next one when the push of that before is durable."""
+        while (lease := ranks.lease(self.dataset)) is not None:
+            works = self._range(lease)
+            work = ranks.agreed(lease, functools.partial(next, works, None))
+            while work is not None and not lease.lost:
+                with work.current():
+                    yield work.batch
+                    following = ranks.agreed(lease, functools.partial(_after, work, works))
+                if work.last and not lease.lost:
+                    ranks.agreed(lease, work.finish)
+                work = following
 
     def works(self) -> Iterator[Work]:
         """Batches with their ranges. The caller pushes each, in order, and ends its range."""
@@ -315,11 +380,13 @@ class RangeDataset:
             raise
 
     def _given(self, read: Batch | SchemaBatch | Lines) -> tuple[Any, int]:
-        """A batch as callers get it, and its samples."""
-        if isinstance(read, Lines):
+        """A batch as this rank gets it, and the samples of all ranks."""
+        samples = samples_of(read)
+        mine = read if self.ranks is None else self.ranks.part(read)
+        if isinstance(mine, Lines):
             assert self._reader is not None
-            return self._reader(read.content, read.samples), read.samples
-        return tensors_of(read) if self._tensors else read, len(read.label)
+            return self._reader(mine.content, mine.samples), samples
+        return tensors_of(mine) if self._tensors else mine, samples
 
     def unstepped(self, left: Sequence[tuple[Table, Keys]]) -> list[tuple[Table, Keys]]:
         """Tables whose rows stand for keys without a step: a shard counts them, and nothing changes."""

@@ -23,12 +23,20 @@ Request = tuple[Table, Keys, Rows]
 class Step:
     """Gradients of one batch, whichever modules they come from. In a push each table is named once."""
 
-    def __init__(self, *, fused: bool = False, push_now: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        fused: bool = False,
+        push_now: Callable[[], None] | None = None,
+        members: tuple[int, ...] | None = None,
+    ) -> None:
         """`fused`: gradients of layers without a RowOptimizer may come here as `backward` makes them.
 
-        `push_now`: pushes the step before its end, and waits until it is durable.
+        `push_now`: pushes the step before its end, and waits until it is durable. `members`: of the process
+        group whose ranks have a part of the batch each; what they give is the same on all of them.
         """
         self.fused = fused
+        self.members = members
         self.rows: Any = None
         """Rows that look-ups share, of `kintsugi.torch.step`; None: each look-up has its own."""
         self.closed = False
@@ -89,10 +97,20 @@ class Step:
                     left.append((expected[0][0], keys))
             return left
 
-    def push_now(self) -> None:
-        """Has what an optimizer has stepped pushed before a look-up that is to see it. @raises Error."""
-        if self._stepped and not self.closed and self._push_now is not None:
-            self._push_now()
+    def push_now(self, *, fused: bool = False) -> None:
+        """Has what an optimizer has stepped pushed before a look-up that is to see it.
+
+        `fused`: also what fused layers have given. @raises Error BAD_ARGUMENT: its push is at its end.
+        """
+        if self.closed or not (self._stepped or (fused and self._given)):
+            return
+        if self._push_now is None:
+            text = (
+                f"a step of {', '.join(sorted(self._given))} is pushed at the end of kintsugi.torch.step or "
+            )
+            text += "of the batch of a Pipeline: look rows up, load and save before step(), or after that end"
+            raise Error("BAD_ARGUMENT", text)
+        self._push_now()
 
     def requests(self) -> list[Request]:
         """Pushes in the order of the names of their tables. The order depends on nothing else."""
@@ -182,6 +200,16 @@ class Steps:
             except IndexError:
                 return
             pushed.result()
+
+    def catch_up(self) -> None:
+        """Has all gradients of this thread that have left be durable, also those of its batch.
+
+        @raises Error, as `Client.push`; BAD_ARGUMENT: they are pushed at the end of `kintsugi.torch.step`.
+        """
+        step = self.current
+        if step is not None:
+            step.push_now(fused=True)
+        self.settle()
 
     def forget(self) -> None:
         """Pushes are the parent's after a fork."""

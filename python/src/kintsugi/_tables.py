@@ -39,8 +39,8 @@ class Table:
         """Whether this process has pushed gradients to it."""
         self.loads: dict[bytes, tuple[bytes, int]] = {}
         """Digest and count of what this process has set before that, by the digest of its keys."""
-        self.given_up: set[str] = set()
-        """Marks of values that this process has begun to set, and has failed."""
+        self.given_up: set[int] = set()
+        """Keys of marks of values that this process has begun to set, and has failed."""
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.dim}, optimizer={self.optimizer})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -106,6 +106,49 @@ def test_a_look_up_after_the_step_sees_it(client: kintsugi.Client, file: Path) -
             torch.testing.assert_close(pair.layer(keys), pair.torch(keys), rtol=1e-5, atol=1e-6)
     pair.check()
     assert data.report()["duplicated"] == 0
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_load_and_an_export_after_the_step_see_it(client: kintsugi.Client, file: Path, fused: bool) -> None:
+    pair = Pair(client, fused=fused)
+    optimizers = [pair.torch.optimizer] if fused else [pair.rows(), pair.torch.optimizer]
+    loaded = torch.arange(4.0).view(1, 4)
+    for number, (keys, _) in enumerate(opened(client, file)):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        for layer in (pair.layer, pair.torch):
+            loss_of(layer(keys)).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        if number % 2 == 0:
+            plain = kt.to_embedding_bag(pair.layer, keys=range(KEYS))
+            given = torch.arange(KEYS)
+            torch.testing.assert_close(plain(given), pair.torch(given), rtol=1e-5, atol=1e-6)
+        # The row of key 0.
+        pair.layer.load_state_dict({"weight": loaded + number})
+        with torch.no_grad():
+            pair.torch.rows[0].copy_((loaded + number)[0])
+    pair.check()
+
+
+def test_a_look_up_after_a_step_whose_push_is_at_an_end(client: kintsugi.Client) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    keys = torch.arange(3)
+    with kt.step(client):
+        loss_of(pair.layer(keys)).backward()
+        rows.step()
+        uses: list[Callable[[], object]] = [
+            lambda: pair.layer(keys),
+            lambda: kt.to_embedding_bag(pair.layer, keys=keys),
+            lambda: pair.layer.load_state_dict({"weight": torch.ones(2, 4)}),
+        ]
+        for use in uses:
+            with pytest.raises(kintsugi.Error, match=r"is pushed at the end of kintsugi\.torch\.step"):
+                use()
+    loss_of(pair.torch(keys)).backward()
+    pair.torch.optimizer.step()
+    pair.check()
 
 
 def test_a_batch_names_its_keys_whether_they_have_a_step_or_not(

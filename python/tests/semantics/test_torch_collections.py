@@ -263,3 +263,20 @@ def test_a_variable_batch_per_feature_as_in_torchrec(client: kintsugi.Client) ->
     for _ in range(2):
         ours, theirs = both.step(features)
         close(ours.values(), theirs.values())
+
+
+@pytest.mark.parametrize("sequences", [False, True])
+def test_a_state_dict_goes_to_torchrec_and_back(client: kintsugi.Client, sequences: bool) -> None:
+    both = Both(client, sequences=sequences)
+    ours, theirs = (nn.ModuleDict({"sparse": each}) for each in (both.ours, both.theirs))
+    keys = {table.name: range(KEYS) for table in both.ours.tables}
+    state = {f"sparse.{name}": rows for name, rows in kt.torchrec_state_dict(both.ours, keys).items()}
+    assert list(state) == list(theirs.state_dict())
+    for name, rows in theirs.state_dict().items():
+        close(state[name], rows)
+    theirs.load_state_dict({name: rows + 1 for name, rows in state.items()})
+    ours.load_state_dict(theirs.state_dict())
+    for table in both.ours.tables:
+        close(rows_of(table), both.weights[table.name])
+        prefix = both.ours.state_prefix
+        close(rows_of(table), state[f"sparse.{prefix}.{table.name}.weight"] + 1)

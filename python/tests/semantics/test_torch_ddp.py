@@ -15,6 +15,7 @@ import kintsugi
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
+from ddp_loading import STATE
 from ddp_rank import STEPS, loss_of
 from reference import DIM, KINDS, Net, Rows
 
@@ -111,3 +112,19 @@ def test_a_rank_that_does_something_else_is_an_error_and_nothing_is_sent(
     ):
         assert text in texts[name]
     assert (table.pull(range(4)) == before).all()
+
+
+def test_ranks_that_load_go_back_together(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client, tmp_path: Path
+) -> None:
+    table = client.create_table(f"t-{uuid4()}", DIM, optimizer=KINDS["adam"].ours)
+    program = [sys.executable, str(Path(__file__).with_name("ddp_loading.py")), cluster.address, table.name]
+    running = [
+        subprocess.Popen(
+            [*program, str(tmp_path / "store"), str(rank), "2"], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [json.loads(process.communicate()[0]) for process in running]
+    assert said == [[[], STATE["weight"].tolist()]] * 2
+    assert table.pull([2], state=True)[0, -1] == 2  # steps of Adam

@@ -56,6 +56,16 @@ def test_an_average_of_dense_parameters_over_live_rows(run: Run) -> None:
     assert averaged < live
 
 
+@pytest.mark.filterwarnings("default")
+def test_export_to_onnx_and_back(run: Run) -> None:
+    for needed in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(needed, reason=f"LEFT OUT: {needed} is not installed")
+    text = run("to_onnx.py", "--steps", "20")
+    exported, again = (float(each) for each in re.findall(r": (\d\.\de[-+]\d+) apart", text))
+    assert exported < 1e-5
+    assert again < 1e-5
+
+
 @pytest.mark.long
 def test_processes_end_with_the_rows_of_one() -> None:
     one, two = (said("ddp.py", "--processes", str(count)).split("rows ")[1] for count in (1, 2))

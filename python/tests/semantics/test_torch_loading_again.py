@@ -161,7 +161,7 @@ def test_a_load_that_failed_does_not_wait_for_itself(
 ) -> None:
     layer = layer_of(client, f"t-{uuid4()}")
     stalled: list[object] = []
-    monkeypatch.setattr("kintsugi.torch._once._is_finished", lambda *_: stalled.append(1))
+    monkeypatch.setattr("kintsugi.torch._once._Mark.is_finished", lambda *_: stalled.append(1))
     with monkeypatch.context() as patch:
         patch.setattr("kintsugi.torch._once._assign", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):

@@ -6,6 +6,7 @@ import copy
 import io
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -154,6 +155,71 @@ def test_in_a_batch(client: kintsugi.Client) -> None:
     plain.load_state_dict(LOADED)
     stepped(plain, torch.optim.SGD(plain.parameters(), lr=0.1), 1)
     torch.testing.assert_close(saved["long"], plain.long.detach())
+
+
+class Parts(nn.Module):
+    """A part that is loaded on its own, and the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Two()
+        self.scale = nn.Parameter(torch.ones(2))
+
+    def forward(self, number: int) -> Tensor:
+        loss: Tensor = self.part(number) * self.scale.square().sum()
+        return loss
+
+
+def test_a_load_of_a_part_in_a_batch(second: kintsugi.Client, tmp_path: Path) -> None:
+    client = second
+    model = Parts()
+    opt = kt.SharedOptimizer(client, f"t-{uuid4()}", model, KINDS["adam"].ours)
+    plain = Parts()
+    theirs = KINDS["adam"].theirs(list(plain.parameters()))
+    path = tmp_path / "train.tsv"
+    path.write_text("1\n" * 6)
+    for number, _ in enumerate(kintsugi.RangeDataset(client, [path], batch=2, run=f"r-{uuid4()}")):
+        stepped(model, opt, number)
+        model.part.load_state_dict({"short": LOADED["short"]}, strict=False)
+        stepped(plain, theirs, number)
+        plain.part.load_state_dict({"short": LOADED["short"]}, strict=False)
+    opt.refresh()
+    same(model, plain)
+
+
+def test_what_is_pushed_at_an_end_is_not_seen_before_it(client: kintsugi.Client) -> None:
+    model, opt = shared(client, "sgd")
+    plain = Two()
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.1)
+    uses: list[Callable[[], object]] = [
+        lambda: model(1), opt.refresh, model.state_dict, lambda: model.load_state_dict(LOADED)
+    ]  # fmt: skip
+    for use in uses:
+        with kt.step(client):
+            stepped(model, opt, 1)
+            with pytest.raises(kintsugi.Error, match=r"is pushed at the end of kintsugi\.torch\.step"):
+                use()
+        stepped(plain, theirs, 1)
+        opt.refresh()
+        same(model, plain)
+
+
+def test_a_functional_call_has_the_values_that_it_is_given(client: kintsugi.Client) -> None:
+    model, opt = shared(client)
+    plain = Two()
+    theirs = KINDS["adam"].theirs(list(plain.parameters()))
+    for number in range(3):
+        results = []
+        for each in (model, plain):
+            given = {name: value.detach().clone().requires_grad_() for name, value in LOADED.items()}
+            loss = torch.func.functional_call(each, given, (number,))
+            loss.backward()
+            some = torch.func.functional_call(each, {"short": given["short"]}, (number,))
+            results.append([loss, some, *(value.grad for value in given.values())])
+        torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
+        stepped(model, opt, number)
+        stepped(plain, theirs, number)
+        same(model, plain)
 
 
 def test_load_of_the_job_leaves_what_the_job_has(client: kintsugi.Client) -> None:

@@ -197,6 +197,7 @@ class EmbeddingBagCollection(_Collection[EmbeddingBagConfig]):
         for name, config, feature, leaf in self._parts(inputs, given):
             shape, weights = feature.keys.shape, feature.weights
             result = pooled(leaf, shape, feature.offsets, mode=config.mode, weights=weights)
+            result = result.to(self.anchor.dtype)
             if inverse is not None:
                 result = result[inverse[1][inverse[0].index(name.split("@")[0])]]
             results[name] = result
@@ -258,7 +259,7 @@ class EmbeddingCollection(_Collection[EmbeddingConfig]):
         """
         results = {}
         for name, _, feature, leaf in self._parts(inputs, self._given(inputs)):
-            rows = leaf.gathered().view(*feature.keys.shape, leaf.rows.shape[1])
+            rows = leaf.gathered().view(*feature.keys.shape, leaf.rows.shape[1]).to(self.anchor.dtype)
             results[name] = rows if feature.jagged is None else self._jagged(feature, rows)
         return results
 

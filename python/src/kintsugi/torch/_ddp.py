@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from collections.abc import Sequence
 from datetime import timedelta
@@ -26,45 +27,81 @@ LOOK, STEP, AVERAGED, PUSHED = range(4)
 _PLACES = ("a look at gradients", "a step()", "a step() after a look", "the end of a step()")
 
 
-class Ranks:
+class Channel:
     """A process group. It has gloo channels of its own, so that nothing of DDP is between its messages.
 
     Ranks meet at the same places of a step, or all of them fail: nobody averages what is not of one step.
     """
 
-    def __init__(self, group: Any, tables: Sequence[str], seconds: float) -> None:
-        """`tables`: names, sorted. @raises Error BAD_ARGUMENT: other ranks have others."""
+    def __init__(self, group: Any, seconds: float) -> None:
+        """@raises Error BAD_ARGUMENT: this process is not in the group."""
         self.world = distributed.get_world_size(group)
         self.rank = distributed.get_rank(group)
         if self.rank < 0:
             raise Error("BAD_ARGUMENT", "this process is not in the group")
-        members = distributed.get_process_group_ranks(group)
+        self.members = tuple(distributed.get_process_group_ranks(group))
         self._seconds = seconds
         self._broken: Error | None = None
-        self._place = STEP, 0
+        self._where = "the begin"
         self._group = distributed.new_group(
-            members,
+            list(self.members),
             timeout=timedelta(seconds=seconds),
             backend="gloo",
             use_local_synchronization=True,
         )
-        mine = torch.tensor([zlib.crc32("\n".join(tables).encode())])
-        if any(not torch.equal(mine, other) for other in self._gathered(mine)):
-            raise Error("BAD_ARGUMENT", "ranks have layers of different tables")
 
     def meet(self, place: int, step: int, numbers: Sequence[int]) -> Tensor:
         """Waits for all ranks at the same place of a step. Numbers of each: ranks x len(numbers).
 
         @raises Error TIMEOUT, UNREACHABLE; BAD_ARGUMENT: some are elsewhere. Then all ranks raise it.
         """
-        self._place = place, step
-        every = torch.stack(self._gathered(torch.tensor([place, step, *numbers])))
+        self._where = f"{_PLACES[place]} of step {step}"
+        every = torch.stack(self.gathered(torch.tensor([place, step, *numbers], device="cpu")))
         if not torch.equal(every[:, :2], every[:1, :2].expand(self.world, 2)):
             where = [f"at {_PLACES[at]} of step {number}" for at, number in every[:, :2].tolist()]
             text = f"rank 0 is {where[0]}"
             text += "".join(f", rank {rank} {each}" for rank, each in enumerate(where) if rank > 0)
             raise Error("BAD_ARGUMENT", f"all ranks look at gradients of rows and step alike: {text}")
         return every[:, 2:]
+
+    def gathered(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all ranks. After a failure the channels are of no use any more."""
+        if self._broken is not None:
+            raise self._broken
+        gathered = [torch.empty_like(tensor) for _ in range(self.world)]
+        try:
+            distributed.all_gather(gathered, tensor, group=self._group)
+        except RuntimeError as error:
+            self._broken = self._failure(str(error))
+            raise self._broken from error
+        return gathered
+
+    def objects(self, given: Any) -> list[Any]:
+        """An object of each rank, pickled. @raises Error TIMEOUT, UNREACHABLE."""
+        self._where = "a batch of a RangeDataset"
+        content = torch.frombuffer(bytearray(pickle.dumps(given)), dtype=torch.uint8)
+        sizes = [int(each) for each in self.gathered(torch.tensor([len(content)], device="cpu"))]
+        padded = torch.cat([content, content.new_zeros(max(sizes) - len(content))])
+        every = zip(self.gathered(padded), sizes, strict=True)
+        return [pickle.loads(each[:size].numpy().tobytes()) for each, size in every]
+
+    def _failure(self, text: str) -> Error:
+        where = f"at {self._where}"
+        if "timed out" in text.lower():
+            said = f"rank {self.rank} waited {self._seconds:g} s for the others {where}: all ranks look at "
+            return Error("TIMEOUT", said + "gradients of rows and step alike")
+        return Error("UNREACHABLE", f"a rank has ended, and rank {self.rank} is {where}: {text}")
+
+
+class Ranks(Channel):
+    """Ranks that average gradients."""
+
+    def __init__(self, group: Any, tables: Sequence[str], seconds: float) -> None:
+        """`tables`: names, sorted. @raises Error BAD_ARGUMENT: other ranks have others."""
+        super().__init__(group, seconds)
+        mine = torch.tensor([zlib.crc32("\n".join(tables).encode())], device="cpu")
+        if any(not torch.equal(mine, other) for other in self.gathered(mine)):
+            raise Error("BAD_ARGUMENT", "ranks have layers of different tables")
 
     def averaged(
         self, place: int, step: int, mine: Sequence[tuple[Ints, Tensor]]
@@ -89,7 +126,7 @@ class Ranks:
         for table, dim in enumerate(dims):
             every = [part[table].numpy() for part in keys]
             union = np.unique(np.concatenate(every))
-            total = torch.zeros(len(union), dim)
+            total = torch.zeros(len(union), dim, dtype=torch.float32, device="cpu")
             for of_rank, part in zip(every, gradients, strict=True):
                 at = torch.from_numpy(np.searchsorted(union, of_rank))
                 total.index_add_(0, at, part[table].view(-1, dim))
@@ -98,33 +135,13 @@ class Ranks:
 
     def _parts(self, flat: Tensor, of_ranks: Tensor, dims: list[int]) -> list[tuple[Tensor, ...]]:
         """The parts of each rank, cut into its tables."""
-        sizes = of_ranks * torch.tensor(dims)
+        sizes = of_ranks * torch.tensor(dims, device="cpu")
         most = int(sizes.sum(1).max())
         padded = torch.cat([flat, flat.new_zeros(most - len(flat))])
         return [
             whole[: int(size.sum())].split(size.tolist())
-            for whole, size in zip(self._gathered(padded), sizes, strict=True)
+            for whole, size in zip(self.gathered(padded), sizes, strict=True)
         ]
-
-    def _gathered(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all ranks. After a failure the channels are of no use any more."""
-        if self._broken is not None:
-            raise self._broken
-        gathered = [torch.empty_like(tensor) for _ in range(self.world)]
-        try:
-            distributed.all_gather(gathered, tensor, group=self._group)
-        except RuntimeError as error:
-            self._broken = self._failure(str(error))
-            raise self._broken from error
-        return gathered
-
-    def _failure(self, text: str) -> Error:
-        place, step = self._place
-        where = f"at {_PLACES[place]} of step {step}"
-        if "timed out" in text.lower():
-            said = f"rank {self.rank} waited {self._seconds:g} s for the others {where}: all ranks look at "
-            return Error("TIMEOUT", said + "gradients of rows and step alike")
-        return Error("UNREACHABLE", f"a rank has ended, and rank {self.rank} is {where}: {text}")
 
     def share(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Keys that this rank pushes."""

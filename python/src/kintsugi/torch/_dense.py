@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,9 +20,10 @@ from .._errors import Error
 from .._specs import FTRL, Adam, Optimizer, Zeros
 from .._steps import steps_of
 from .._tables import Table
-from ._inputs import client_of, rate_given
+from ._inputs import check_options, client_of, rate_given
 from ._layer import Rate, rate_of, uncompiled
 from ._once import claimed, found_table, set_values
+from ._watch import is_functional
 
 DIM = 256
 """Floats of a row: each parameter is cut into rows of so many, and shares none with another."""
@@ -168,13 +170,13 @@ class SharedOptimizer(torch.optim.Optimizer):
         if not self._current:
             self._pull()
 
-    def before_load(self, names: set[str]) -> None:
-        """A load of these parameters changes them as they are after the last step."""
+    def before_load(self, loaded: set[int]) -> None:
+        """A load of parameters, by their ids, changes them as they are after the last step."""
         if self._kept:
             return
         if self._stepped:
             self._pull()
-        self._loaded = [at for at, name in enumerate(self._names) if name in names]
+        self._loaded = [at for at, each in enumerate(self._parameters) if id(each) in loaded]
 
     def is_replaced(self, model: nn.Module, by: SharedOptimizer) -> bool:
         """Whether `by` trains one of these parameters, or the model has one of them no more."""
@@ -206,12 +208,12 @@ class SharedOptimizer(torch.optim.Optimizer):
         self._pull()
 
     def check_model(self, model: nn.Module) -> None:
-        """@raises Error BAD_ARGUMENT: the model has other objects in place of its parameters."""
+        """@raises Error BAD_ARGUMENT: the model has other objects in place of its parameters, to stay."""
         there = {id(each) for each in model.parameters()}
         gone = [
             name for name, each in zip(self._names, self._parameters, strict=True) if id(each) not in there
         ]
-        if gone:
+        if gone and not is_functional():
             text = f"parameter {', '.join(map(repr, gone))} is another object than when the SharedOptimizer "
             text += "was made, so nobody trains it: copy_ into the parameter, load without assign=True, or "
             raise Error("BAD_ARGUMENT", text + "make another SharedOptimizer")
@@ -310,9 +312,15 @@ class SharedOptimizer(torch.optim.Optimizer):
         return loss
 
     def _push(self, requests: list[tuple[Table, Any, Rows]]) -> None:
+        check_options(self.param_groups[0])
         rate = rate_of(self._rate) if self._rate is not None else float(self.param_groups[0]["lr"])
         rates = [None if rate == getattr(self.table.optimizer, "lr") else rate]  # noqa: B009
         steps = steps_of(self.client)
+        if steps.current is not None and steps.current.members is not None:
+            text = (
+                "the batch is of a process group, whose ranks have dense parameters of their own: train them "
+            )
+            raise Error("BAD_ARGUMENT", text + "by DistributedDataParallel and an optimizer of torch.optim")
         if steps.current is None:
             steps.push(requests, rates)
         else:
@@ -330,6 +338,9 @@ class _Hooks:
 
     def __init__(self, optimizer: SharedOptimizer | None = None) -> None:
         self.optimizer = optimizer
+        self._model: Callable[[], nn.Module | None] = lambda: None
+        self._loading: int | None = None
+        """Id of the module whose `load_state_dict` was called: the model, or a part of it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Hooks, ()
@@ -339,14 +350,15 @@ class _Hooks:
 
     def register(self, model: nn.Module) -> None:
         """Has the model call this, and no optimizer whose place it takes."""
+        self._model = weakref.ref(model)
         for each in _hooks_of(model):
             old, new = each.optimizer, self.optimizer
             if old is not None and new is not None and old.is_replaced(model, new):
                 each.optimizer = None
         model.register_forward_pre_hook(self.before_forward)
-        model._register_load_state_dict_pre_hook(self.before_load)
-        model.register_load_state_dict_post_hook(self.after_load)
         for module in model.modules():
+            module._register_load_state_dict_pre_hook(self.before_load, with_module=True)
+            module.register_load_state_dict_post_hook(self.after_load)
             module.register_state_dict_pre_hook(self.before_state)
 
     @uncompiled
@@ -356,17 +368,22 @@ class _Hooks:
             self.optimizer.check_model(module)
             self.optimizer.before_forward()
 
-    def before_load(self, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-        """A `load_state_dict` begins."""
-        if self.optimizer is not None:
-            names = {each[len(prefix) :] for each in state_dict if each.startswith(prefix)}
-            self.optimizer.before_load(names)
+    def before_load(self, module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+        """A `load_state_dict` begins. That of a part has no prefix, or is one of the model."""
+        if self.optimizer is None or (prefix and module is not self._model()):
+            return
+        self._loading = id(module)
+        every = module.named_parameters(remove_duplicate=False)
+        self.optimizer.before_load({id(each) for name, each in every if prefix + name in state_dict})
 
     def after_load(self, module: nn.Module, *_: Any) -> None:
         """A `load_state_dict` has ended."""
-        if self.optimizer is not None:
-            self.optimizer.check_model(module)
-            self.optimizer.publish()
+        model = self._model()
+        if self.optimizer is None or model is None or self._loading != id(module):
+            return
+        self._loading = None
+        self.optimizer.check_model(model)
+        self.optimizer.publish()
 
     def before_state(self, *_: Any) -> None:
         """A `state_dict` begins: it has what the job has."""

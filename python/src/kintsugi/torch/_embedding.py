@@ -98,12 +98,14 @@ class KintsugiEmbedding(_Layer):
 
     @uncompiled
     def forward(self, keys: Tensor) -> Tensor:
-        """Rows of `keys`, integers of any shape S: S x dim, float32. The row of -1 is zero.
+        """Rows of `keys`, integers of any shape S: S x dim. The row of -1 is zero.
+
+        They are float32, or what `to(dtype)` of the layer has asked for.
 
         @raises Error KEY_TYPE, UNRECOVERABLE, CLOSED, and what the pushes before it raise.
         """
         keys = keys_given(keys)
-        return self._leaf(keys).gathered().view(*keys.shape, self.table.dim)
+        return self._leaf(keys).gathered().view(*keys.shape, self.table.dim).to(self.anchor.dtype)
 
 
 class KintsugiEmbeddingBag(_Layer):
@@ -142,7 +144,7 @@ class KintsugiEmbeddingBag(_Layer):
     def forward(
         self, keys: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
-        """Bags x dim, float32. A bag without keys, or with -1 only, is zero.
+        """Bags x dim, float32 or of the type of the layer. A bag without keys, or with -1 only, is zero.
 
         `keys`: integers, of one dimension with `offsets` (where each bag begins, int64), or bags x keys per
         bag without. -1 is missing: it does not count, in a mean neither. `per_sample_weights`: float32, of
@@ -163,7 +165,7 @@ class KintsugiEmbeddingBag(_Layer):
             mode=self.mode,
             weights=weights,
             include_last_offset=self.include_last_offset,
-        )
+        ).to(self.anchor.dtype)
 
 
 def pooled(

@@ -183,8 +183,8 @@ def _by_table(layer: Layer, keys: Any) -> Mapping[str, Any]:
 
 
 def _pulled(layer: Layer, table: Table, keys: npt.NDArray[np.uint64]) -> Tensor:
-    steps_of(layer.client).settle()
-    return torch.from_numpy(table.pull(keys).copy())
+    steps_of(layer.client).catch_up()
+    return torch.from_numpy(table.pull(keys).copy()).to(layer.anchor.dtype)
 
 
 def _rows(layer: Layer, table: Table, keys: Any) -> tuple[Tensor, Tensor]:

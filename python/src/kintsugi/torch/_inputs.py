@@ -17,6 +17,12 @@ _INTEGERS = {
     *(getattr(torch, name) for name in ("uint8", "uint16", "uint32", "uint64") if hasattr(torch, name)),
 }  # fmt: skip
 
+_OF_TABLES = frozenset({
+    "alpha", "amsgrad", "betas", "dampening", "eps", "lr_decay", "maximize", "momentum", "nesterov",
+    "weight_decay",
+})  # fmt: skip
+"""Options of groups of PyTorch's optimizers that a table has in their place."""
+
 
 def client_of(given: Any) -> Client:
     """@raises Error BAD_ARGUMENT: no client."""
@@ -96,3 +102,13 @@ def weights_given(given: Any, keys: Tensor) -> Tensor | None:
         text = f"weights of {tuple(weights.shape)} do not fit keys of {tuple(keys.shape)}"
         raise Error("LENGTH_MISMATCH", text)
     return weights.to(keys.device, torch.float32)
+
+
+def check_options(group: dict[str, Any]) -> None:
+    """@raises Error BAD_ARGUMENT: a group has an option of PyTorch's optimizers beside the learning rate."""
+    wrong = sorted(_OF_TABLES.intersection(group))
+    if wrong:
+        text = (
+            f"{wrong[0]} of a group changes nothing: only lr does, and the rest is that of the optimizer of "
+        )
+        raise Error("BAD_ARGUMENT", text + "the table (create_table, or optimizer= of a layer)")

@@ -108,11 +108,43 @@ class Anchor(nn.Parameter):
             stacklevel=5,
         )
 
+    def dropped(self, set_to_none: bool) -> None:
+        """`zero_grad` of a model: it drops gradients of rows, too."""
+        layer = self.of()
+        if layer is None:
+            return
+        optimizer = optimizer_of(layer)
+        if optimizer is not None:
+            optimizer.drop(layer.tables, set_to_none)
+            return
+        step = steps_of(layer.client).current
+        for table in layer.tables:
+            if step is not None and step.rows is not None:
+                step.rows.of(table).zero(set_to_none)
+
+    def register_hook(self, hook: Any) -> Any:
+        """As that of a tensor. It does not see gradients of rows, and a warning says so."""
+        _warn_of_hook("register_hook")
+        return super().register_hook(hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """As `register_hook`."""
+        _warn_of_hook("register_post_accumulate_grad_hook")
+        return super().register_post_accumulate_grad_hook(hook)
+
     @property
     def is_leaf(self) -> bool:  # type: ignore[override, unused-ignore]
         """True. An optimizer asks when it takes a parameter."""
         _watch.asked(self)
         return bool(_IS_LEAF.__get__(self))
+
+
+def _warn_of_hook(name: str) -> None:
+    warnings.warn(
+        f"{name} of a parameter does not see gradients of rows: they are not in model.parameters(). "
+        "register_hook of what a layer returns does, and so does `.grad` in param_groups of a RowOptimizer",
+        stacklevel=3,
+    )
 
 
 def uncompiled(forward: F) -> F:
@@ -142,6 +174,10 @@ class Begun:
         self._lookups.clear()
 
 
+_OWN = frozenset({"_begun", "_own_anchor"})
+"""Attributes that copies and pickles make anew."""
+
+
 class Layer(nn.Module):
     """A layer whose rows are in tables of a job."""
 
@@ -153,10 +189,30 @@ class Layer(nn.Module):
         self.grad_scale = number(grad_scale, "grad_scale")
         self.lr = rate_given(lr)
         self.fused = flag(fused, "fused")
-        self.anchor = Anchor(torch.empty(0))
-        self.anchor.of = _Weak(self)
+        self._anchor_of(torch.empty(0), requires_grad=True)
         if fused:
             _watch.watch_loops()
+
+    def _anchor_of(self, data: Tensor, requires_grad: bool) -> None:
+        self.anchor = Anchor(data, requires_grad=requires_grad)
+        self.anchor.of = _Weak(self)
+        self._own_anchor = [self.anchor]
+
+    @property
+    def own_anchor(self) -> Anchor:
+        """The anchor, also while `torch.func.functional_call` has another parameter in its place."""
+        return self._own_anchor[0]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Moves and converts the layer: results have the type of the anchor, and rows stay float32 on the PS.
+
+        PyTorch may put another parameter in the place of the anchor, which would not stand for rows.
+        """
+        result = super()._apply(fn, recurse)
+        if not isinstance(self.anchor, Anchor):
+            given: Tensor = self.anchor
+            self._anchor_of(given.detach(), given.requires_grad)
+        return result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Layer:
         """A copy is frozen, and shows the rows as they are: there is one of each in the job.
@@ -167,29 +223,28 @@ class Layer(nn.Module):
         copied = self.__class__.__new__(self.__class__)
         memo[id(self)] = copied
         copied.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self._kept().items()})
-        copied._renew(requires_grad=False)
+        copied._renew(requires_grad=False, dtype=self.anchor.dtype)
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what this process has begun; a client reconnects."""
-        return {**self._kept(), "anchored": self.anchor.requires_grad}
+        return {**self._kept(), "anchored": self.anchor.requires_grad, "dtype": self.anchor.dtype}
 
     def _kept(self) -> dict[str, Any]:
         """Copies and pickles have all but the anchor, and look-ups that were begun."""
-        parts = {name: value for name, value in self.__dict__.items() if name != "_begun"}
+        parts = {name: value for name, value in self.__dict__.items() if name not in _OWN}
         parameters = {name: value for name, value in self._parameters.items() if name != "anchor"}
         return {**parts, "_parameters": parameters}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        requires_grad = state.pop("anchored")
+        requires_grad, dtype = state.pop("anchored"), state.pop("dtype")
         restore: Any = super().__setstate__
         restore(state)
-        self._renew(requires_grad)
+        self._renew(requires_grad, dtype)
 
-    def _renew(self, requires_grad: bool) -> None:
+    def _renew(self, requires_grad: bool, dtype: torch.dtype) -> None:
         """An anchor of its own, and nothing that was begun."""
-        self.anchor = Anchor(torch.empty(0), requires_grad=requires_grad)
-        self.anchor.of = _Weak(self)
+        self._anchor_of(torch.empty(0, dtype=dtype), requires_grad)
         self._begun = Begun()
         if self.fused:
             _watch.watch_loops()
@@ -217,6 +272,9 @@ class Taker(Protocol):
 
     rows: StepRows
     param_groups: list[dict[str, Any]]
+
+    def drop(self, tables: list[Table], set_to_none: bool) -> None:
+        """Drops gradients of some tables."""
 
 
 _optimizers: weakref.WeakKeyDictionary[Layer, weakref.ref[Taker]] = weakref.WeakKeyDictionary()

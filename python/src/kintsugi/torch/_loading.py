@@ -51,7 +51,7 @@ def load_rows(
         return
     if strict:
         missing.extend(absent)
-    steps_of(client).settle()
+    steps_of(client).catch_up()
     client.flush()
     try:
         for table, keys, rows in found:

@@ -99,6 +99,9 @@ class Lookup:
         """The rows are those of the step where it has them already. Others are those after every push that
         modules of this client have begun, but for `ahead`: a pull for a step to come.
         """  # noqa: D205
+        if torch.jit.is_tracing():
+            text = "a trace would keep the rows of these keys for all others: trace the plain module that "
+            raise Error("BAD_ARGUMENT", text + "kintsugi.torch.to_embedding_bag(layer, keys=...) gives")
         self._layer = layer
         self._places = places
         steps = steps_of(layer.client)
@@ -127,7 +130,8 @@ class Lookup:
             pulled = self._pulled.result()
         rows = rows_for(layer)
         active = torch.is_grad_enabled() and layer.anchor.requires_grad
-        register = active or layer.training
+        # A tensor that is made in inference mode could not be changed afterwards.
+        register = (active or layer.training) and not torch.is_inference_mode_enabled()
         leaves: list[Leaf] = []
         for place, wanted, values, device in zip(self._places, self._wanted, pulled, devices, strict=True):
             looked = Looked(layer, place.table, place.unique, place.missing)

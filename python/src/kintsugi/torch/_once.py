@@ -13,9 +13,10 @@ import numpy as np
 
 from .._arrays import Keys, Rows
 from .._client import Client
-from .._errors import Error
+from .._errors import Error, PushInDoubt
 from .._specs import SGD, Zeros
 from .._tables import Table
+from ..schedules import Step
 
 CHUNK_BYTES = 4 << 20
 """Bytes of whole rows that are read and written at once."""
@@ -26,12 +27,12 @@ LOAD_SECONDS = 60.0
 LOADS_ONCE = 16
 """So many values of the same keys are set once per job; a program that sets more of them sets them always."""
 
-MARK_CHARACTERS = 64
-"""Marks of a table have so much of its name in theirs."""
+MARKS = "kintsugi-loads"
+"""The table of the marks of all loads of a job: a few floats for each."""
 
 _LOOK_SECONDS = 0.05
 _NOTE_SECONDS = 1.0
-_PROGRESS = np.zeros(1, np.uint64)
+_FINISHED = -1.0
 _overwriting: ContextVar[bool] = ContextVar("overwriting", default=False)
 
 
@@ -94,7 +95,7 @@ def set_values(client: Client, table: Table, keys: Keys, rows: Rows, *, first: R
         _compare(table, keys, rows)
         return
     after = _digest(before + place + table.name.encode(), rows, table.dim)
-    _set_once(client, table, keys, rows, f"{table.name[:MARK_CHARACTERS]}-loaded-{after.hex()}")
+    _set_once(client, table, keys, rows, after)
     table.loads[place] = after, count + 1
 
 
@@ -106,35 +107,149 @@ def _digest(before: bytes, rows: Rows, dim: int) -> bytes:
     return digest.digest()
 
 
-def _set_once(client: Client, table: Table, keys: Keys, rows: Rows, base: str) -> None:
-    attempt = 0
-    while True:
-        name = f"{base}-{attempt}"
-        if claimed(client, name):
+class _Mark:
+    """Two rows of the table of marks: one has who sets some values, and one how far that program is.
+
+    The first push of a row of this table sets it, and later ones change nothing: their rate is 0. So of
+    several programs one has the mark, and a push that is sent again is none too many.
+    """
+
+    def __init__(self, marks: Table, values: bytes, attempt: int) -> None:
+        """`values`: their digest. `attempt`: of several programs, each after one that does not go on."""
+        self._marks = marks
+        self._values = values
+        self._attempt = attempt
+        digest = hashlib.blake2b(values + attempt.to_bytes(8, "little"), digest_size=8).digest()
+        self.key = int.from_bytes(digest, "little") >> 2 << 1
+        self._progress = np.array([self.key + 1], np.uint64)
+
+    @property
+    def following(self) -> _Mark:
+        """That of a program that goes on in place of the one that has this one."""
+        return _Mark(self._marks, self._values, self._attempt + 1)
+
+    def claim(self) -> bool:
+        """Whether this program has it: nobody had it before."""
+        ticket = np.random.default_rng().integers(1, 1 << 24, (1, self._marks.dim)).astype(np.float32)
+        while True:
             try:
-                _assign(table, keys, rows, client.table(name))
-            except BaseException:
-                table.given_up.add(name)
-                raise
+                self._marks.push([self.key], ticket).result()
+            except PushInDoubt:
+                continue
+            return bool((self._marks.pull([self.key]) == ticket).all())
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether some program has it."""
+        return bool(self._marks.pull([self.key])[0, 0] > 0)
+
+    @property
+    def progress(self) -> float:
+        """Another number whenever rows were set; `_FINISHED` at the end."""
+        return float(self._marks.pull(self._progress)[0, 0])
+
+    def note(self, progress: float) -> None:
+        """Says how far this program is."""
+        row = np.zeros((1, self._marks.width), np.float32)
+        row[0, 0] = progress
+        self._marks.assign(self._progress, row).result()
+
+    def is_finished(self) -> bool:
+        """Waits for the program that has it. False: it does not go on, or another one does in its place."""
+        seen, end = -2.0, 0.0
+        while True:
+            progress = self.progress
+            if self.following.is_claimed:
+                return False
+            if progress == _FINISHED:
+                return True
+            if progress != seen:
+                seen, end = progress, time.monotonic() + LOAD_SECONDS
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_LOOK_SECONDS)
+
+
+class _OvertakenError(Exception):
+    """Another program sets the values in place of this one, which has stalled."""
+
+
+class _Turn:
+    """The right of a program to set values, as long as others see that it goes on. `began`: its `clock`."""
+
+    def __init__(self, mark: _Mark, began: float) -> None:
+        self.mark = mark
+        self._noted = began
+        """Nobody takes the place of this program within LOAD_SECONDS from here."""
+        self._progress = 0
+
+    @staticmethod
+    def clock() -> float:
+        """Seconds that go on while a machine sleeps."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def keep(self) -> None:
+        """Before rows are set. After a stall this program goes on if nobody has taken its place.
+
+        @raises _OvertakenError.
+        """
+        now = self.clock()
+        if now - self._noted < LOAD_SECONDS / 2:
             return
-        if name not in table.given_up and _is_finished(client, client.table(name), f"{base}-{attempt + 1}"):
+        following = self.mark.following
+        if not following.claim():
+            raise _OvertakenError
+        self.mark, self._noted, self._progress = following, now, 0
+
+    def note(self, table: Table, count: int) -> None:
+        """`count` rows were set. @raises _OvertakenError: perhaps after another program had set them."""
+        now = self.clock()
+        if now - self._noted >= LOAD_SECONDS:
+            try:
+                self.keep()
+            except _OvertakenError:
+                text = f"this program stalled for {now - self._noted:.0f} s while it set {count} rows of "
+                text += f"table {table.name!r}, and another one took its place: what training had moved of "
+                warnings.warn(text + "them by then may be lost", stacklevel=2)
+                raise
+        elif now - self._noted >= _NOTE_SECONDS:
+            self._noted, self._progress = now, self._progress + 1
+            self.mark.note(self._progress)
+
+    def end(self) -> None:
+        """All rows are set. @raises _OvertakenError: another program sets them again."""
+        self.mark.note(_FINISHED)
+        # A program that takes this place looks for the note afterwards: one of both sees the other.
+        if self.mark.following.is_claimed:
+            raise _OvertakenError
+
+
+def _set_once(client: Client, table: Table, keys: Keys, rows: Rows, values: bytes) -> None:
+    marks = client.create_table(
+        MARKS, 3, optimizer=SGD(lr=-1.0, schedule=Step(every=1, factor=0.0)), initializer=Zeros()
+    )
+    before: _Mark | None = None
+    mark = _Mark(marks, values, 0)
+    while True:
+        began = _Turn.clock()
+        if mark.claim():
+            if before is not None and before.progress == _FINISHED:
+                mark.note(_FINISHED)
+                _compare(table, keys, rows)
+                return
+            turn = _Turn(mark, began)
+            try:
+                _assign(table, keys, rows, turn)
+                return
+            except _OvertakenError:
+                mark = turn.mark
+            except BaseException:
+                table.given_up.add(turn.mark.key)
+                raise
+        elif mark.key not in table.given_up and mark.is_finished():
             _compare(table, keys, rows)
             return
-        attempt += 1
-
-
-def _is_finished(client: Client, mark: Table, following: str) -> bool:
-    """Waits for the program that has claimed a mark. False: it has ended before its last row was set."""
-    seen, end = -1.0, 0.0
-    while True:
-        progress = float(mark.pull(_PROGRESS)[0, 0])
-        if progress < 0:
-            return True
-        if progress != seen:
-            seen, end = progress, time.monotonic() + LOAD_SECONDS
-        if time.monotonic() >= end or found_table(client, following) is not None:
-            return False
-        time.sleep(_LOOK_SECONDS)
+        before, mark = mark, mark.following
 
 
 def _chunks(table: Table, keys: Keys, rows: Rows) -> Iterator[tuple[Keys, Rows]]:
@@ -143,19 +258,18 @@ def _chunks(table: Table, keys: Keys, rows: Rows) -> Iterator[tuple[Keys, Rows]]
         yield keys[first : first + size], rows[first : first + size]
 
 
-def _assign(table: Table, keys: Keys, rows: Rows, mark: Table | None = None) -> None:
-    """`mark`: gets signs of progress, and -1 at the end."""
-    noted = time.monotonic()
-    progress = 0
+def _assign(table: Table, keys: Keys, rows: Rows, turn: _Turn | None = None) -> None:
+    """@raises _OvertakenError."""
     for some, values in _chunks(table, keys, rows):
         whole = table.pull(some, state=True).copy()
         whole[:, : table.dim] = values
+        if turn is not None:
+            turn.keep()
         table.assign(some, whole).result()
-        if mark is not None and time.monotonic() - noted >= _NOTE_SECONDS:
-            noted, progress = time.monotonic(), progress + 1
-            mark.assign(_PROGRESS, [[progress]]).result()
-    if mark is not None:
-        mark.assign(_PROGRESS, [[-1]]).result()
+        if turn is not None:
+            turn.note(table, len(some))
+    if turn is not None:
+        turn.end()
 
 
 def _same(one: Rows, other: Rows) -> bool:

@@ -14,7 +14,9 @@ from .._checks import number
 from .._errors import Error
 from .._specs import FTRL
 from .._steps import Request, steps_of
+from .._tables import Table
 from ._ddp import AVERAGED, LOOK, RANKS_SECONDS, STEP, Ranks
+from ._inputs import check_options
 from ._layer import Anchor, Layer, attach, optimizer_of, rate_of
 from ._rows import StepRows
 
@@ -74,6 +76,7 @@ class RowOptimizer(torch.optim.Optimizer):
                     text = f"layers of {table.name!r} have two learning rates: {its['lr']} and {lr}"
                     raise Error("BAD_ARGUMENT", text)
         super().__init__([groups[name] for name in sorted(groups)], {"lr": 0.0})
+        self._complete = True
         for its in self.param_groups:
             # torch.distributed.checkpoint steps optimizers without state, with gradients of zero.
             self.state[its["params"][0]]["step"] = torch.zeros(())
@@ -126,6 +129,21 @@ class RowOptimizer(torch.optim.Optimizer):
         self.rows.zero(set_to_none)
         self._averaged = False
 
+    def drop(self, tables: list[Table], set_to_none: bool) -> None:
+        """Drops the gradients of some tables, as `zero_grad` of a model does."""
+        with self.rows.lock:
+            for table in tables:
+                self.rows.of(table).zero(set_to_none)
+            if set_to_none and not any(each.has_gradients for each in self.rows.tables.values()):
+                self.zero_grad()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """The groups of its tables. @raises Error BAD_ARGUMENT for another one: it has no rows."""
+        if getattr(self, "_complete", False):
+            text = "a RowOptimizer has one group for each table: give it all layers, and other parameters an "
+            raise Error("BAD_ARGUMENT", text + "optimizer of torch.optim")
+        super().add_param_group(param_group)
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Pushes the gradients: one numbered push, one gradient per key and table.
 
@@ -143,6 +161,10 @@ class RowOptimizer(torch.optim.Optimizer):
         return loss
 
     def _step(self) -> None:
+        taken = [layer for layer in self.layers if optimizer_of(layer) not in (self, None)]
+        if taken:
+            text = f"a RowOptimizer that was made later has the gradients of {taken[0]}: call its step()"
+            raise Error("BAD_ARGUMENT", text)
         self._average(STEP)
         requests, rates = [], []
         for group in self.param_groups:
@@ -155,7 +177,7 @@ class RowOptimizer(torch.optim.Optimizer):
             self.state[group["params"][0]]["step"] += 1
         steps = steps_of(self.client)
         if self._ranks is not None:
-            self._push_share(self._ranks, requests, rates)
+            self._push_together(self._ranks, requests, rates)
         elif steps.current is None:
             steps.push(requests, rates)
         else:
@@ -163,17 +185,25 @@ class RowOptimizer(torch.optim.Optimizer):
         self._steps += 1
         self.rows.end()
 
-    def _push_share(self, ranks: Ranks, requests: list[Request], rates: list[float | None]) -> None:
-        """Each rank pushes its share of the keys. All are durable when any rank goes on."""
+    def _push_together(self, ranks: Ranks, requests: list[Request], rates: list[float | None]) -> None:
+        """All is durable when any rank goes on."""
         error: BaseException | None = None
         try:
             steps = steps_of(self.client)
-            shares = []
-            for table, keys, rows in requests:
-                mine = ranks.share(keys)
-                shares.append((table, keys[mine], rows[mine]))
-            steps.push(shares, rates)
-            steps.settle()
+            if steps.current is None:
+                # Each rank pushes its share of the keys.
+                shares = []
+                for table, keys, rows in requests:
+                    mine = ranks.share(keys)
+                    shares.append((table, keys[mine], rows[mine]))
+                steps.push(shares, rates)
+                steps.settle()
+            elif steps.current.members != ranks.members:
+                raise Error("BAD_ARGUMENT", "the batch is of another process group than the RowOptimizer")
+            else:
+                # The push of a batch is of the rank that has leased its range.
+                steps.current.add_stepped(requests, rates)
+                steps.current.push_now()
         except Exception as raised:
             error = raised
         ranks.agree(self._steps, error)
@@ -181,6 +211,7 @@ class RowOptimizer(torch.optim.Optimizer):
 
 def _rate(group: dict[str, Any], optimizer: Any) -> float | None:
     """The rate of a push; None: that of the table. @raises Error BAD_ARGUMENT."""
+    check_options(group)
     lr = float(group["lr"])
     if lr == optimizer.lr:
         return None

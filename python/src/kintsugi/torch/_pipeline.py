@@ -126,6 +126,9 @@ class Pipeline:
 
         At the end every push is durable. @raises Error, and what the model raises.
         """
+        if isinstance(data, RangeDataset) and data.ranks is not None:
+            text = "a Pipeline reads ahead, and the ranks of a group go from batch to batch together: "
+            raise Error("BAD_ARGUMENT", text + "take the batches in a loop")
         works: Iterator[Work | _PlainWork] = (
             data.works() if isinstance(data, RangeDataset) else (_PlainWork(self.client, b) for b in data)
         )

@@ -35,11 +35,16 @@ autograd has them; otherwise a look-up fails with LIMIT."""
 
 _GRAD: Any = torch.Tensor.grad
 
+_ROWS: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+"""Rows are these, whatever PyTorch's defaults are."""
+
 
 class RowParameter(nn.Parameter):
     """The rows of a table in a step, keys x dim. The first look at its gradient brings it up to date."""
 
     before_look: Callable[[], None] | None = None
+    on_given: Callable[[Tensor | None], None] | None = None
+    """Told of a gradient that a program has put in the place of the sum."""
 
     @property
     def grad(self) -> Tensor | None:
@@ -51,7 +56,18 @@ class RowParameter(nn.Parameter):
 
     @grad.setter
     def grad(self, given: Tensor | None) -> None:
+        if self.on_given is not None:
+            self.on_given(given)
         _GRAD.__set__(self, given)
+
+    def register_hook(self, hook: Any) -> Any:  # noqa: ARG002
+        """@raises Error BAD_ARGUMENT: no hook of it would be called."""
+        text = (
+            "autograd does not know the parameter of rows, and calls no hook of it: register_hook of what a "
+        )
+        raise Error("BAD_ARGUMENT", text + "layer returns, or change `.grad` between backward and step")
+
+    register_post_accumulate_grad_hook = register_hook
 
 
 class TableRows:
@@ -60,8 +76,9 @@ class TableRows:
     def __init__(self, owner: StepRows, table: Table) -> None:
         self._owner = owner
         self.table = table
-        self.parameter = RowParameter(torch.empty(0, table.dim))
+        self.parameter = RowParameter(torch.empty(0, table.dim, **_ROWS))
         self.parameter.before_look = self._look
+        self.parameter.on_given = self._given
         self.lr: float | None = None
         """Learning rate of the layers, for steps without an optimizer object."""
         self.rated = False
@@ -69,6 +86,8 @@ class TableRows:
         """Raised whenever positions change their keys."""
         self.stale = False
         """True when rows have changed at the job: the next look-up begins a step."""
+        self._version = 0
+        """Version of the parameter: it rises when a program writes values into it."""
         self._carried: tuple[Ints, Tensor] | None = None
         """Gradients of the step before that nobody has dropped: PyTorch would go on adding to them."""
         self._clear()
@@ -84,7 +103,7 @@ class TableRows:
         """Positions of the sorted keys."""
         self._plain = False
         """True when these are 0, 1, 2 and so on."""
-        self._buffer = torch.empty(0, self.table.dim)
+        self._buffer = torch.empty(0, self.table.dim, **_ROWS)
         self.generation += 1
         self._set(0, None)
 
@@ -93,6 +112,24 @@ class TableRows:
             self._owner.before_look()
         elif not self.stale:
             self.merge()
+
+    def _check_values(self) -> None:
+        version, self._version = self._version, self.parameter._version
+        if version != self._version:
+            self.stale = True
+            text = f"values were written into the rows of {self.table.name!r}, and they change by gradients "
+            text += "alone. They are lost. load_state_dict of a layer and Table.assign set rows"
+            raise Error("BAD_ARGUMENT", text)
+
+    def _given(self, gradient: Tensor | None) -> None:
+        """A program sets the gradient, keys x dim: those of all keys where there was none, or drops it."""
+        if gradient is None:
+            self._carried = None
+            self.touched[:] = False
+        elif self.touched.any():
+            self.touched |= (gradient.detach() != 0).any(1).cpu().numpy()
+        else:
+            self.touched[:] = True
 
     @property
     def gradient(self) -> Tensor | None:
@@ -126,7 +163,8 @@ class TableRows:
         return np.where(self._sorted[place] == unique, self._at[place], -1)
 
     def renew(self) -> None:
-        """Begins a step if the one before has ended."""
+        """Begins a step if the one before has ended. @raises Error BAD_ARGUMENT: values were written."""
+        self._check_values()
         if not self.stale:
             return
         self.stale = False
@@ -164,7 +202,7 @@ class TableRows:
             return
         self._plain = False
         if count > len(self._buffer):
-            bigger = torch.empty(max(2 * len(self._buffer), count), self.table.dim)
+            bigger = torch.empty(max(2 * len(self._buffer), count), self.table.dim, **_ROWS)
             bigger[:before] = self._buffer[:before]
             self._buffer = bigger
         self._buffer[before:count] = float("nan") if rows is None else torch.from_numpy(rows)
@@ -258,7 +296,7 @@ class TableRows:
             self.gradient = gradient
             return
         if sum_ is None:
-            sum_ = torch.zeros(count, self.table.dim)
+            sum_ = torch.zeros(count, self.table.dim, **_ROWS)
             self.gradient = sum_
         sum_.index_add_(0, torch.from_numpy(at), gradient)
 
@@ -297,15 +335,21 @@ class TableRows:
         if self.gradient is not None:
             self.gradient.zero_()
 
+    @property
+    def has_gradients(self) -> bool:
+        """Whether a key has one."""
+        return self._carried is not None or bool(self.touched.any())
+
     def gradients(self) -> tuple[Ints, Tensor]:
         """Keys that have gradients, each once, and these gradients, len(keys) x dim."""
         request = self.request()
         if request is None:
-            return np.empty(0, np.int64), torch.empty(0, self.table.dim)
+            return np.empty(0, np.int64), torch.empty(0, self.table.dim, **_ROWS)
         return request[1].view(np.int64), torch.from_numpy(request[2])
 
     def request(self) -> Request | None:
         """Keys that have gradients, each once, and these gradients; None: there are none."""
+        self._check_values()
         if not self.stale:
             self.merge()
         gradient = self.gradient

@@ -178,7 +178,7 @@ def save(
 
 
 def _save(client: Client, model: nn.Module, parts: _Parts, name: str, checkpoint: bool) -> dict[str, Any]:
-    steps_of(client).settle()
+    steps_of(client).catch_up()
     client.flush()
     content = _content(model, parts)
     table = _table(client, name)

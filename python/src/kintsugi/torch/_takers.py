@@ -16,7 +16,7 @@ from .._steps import Step, Steps, steps_of
 from .._tables import Table
 from ._layer import Layer, optimizer_of, rate_of
 from ._rows import Ints, StepRows
-from ._watch import current_pass, is_scaled
+from ._watch import current_pass, is_grad_call, is_scaled
 
 
 def rows_for(layer: Layer) -> StepRows | None:
@@ -49,11 +49,14 @@ class Looked:
         """
         if rows is None:
             return
-        if rows.synchronous and self.step is not None:
+        if rows.synchronous and self.step is not None and self.step.members is None:
             text = (
-                "a RowOptimizer of a group has pushes of its own: neither a batch of a RangeDataset, nor a "
+                "a RowOptimizer of a group averages gradients of ranks, and the push of this batch is of one "
             )
-            raise Error("BAD_ARGUMENT", text + "Pipeline, nor kintsugi.torch.step can have them")
+            text += "rank: neither a Pipeline nor kintsugi.torch.step can have them, and a RangeDataset with "
+            raise Error("BAD_ARGUMENT", text + "the same group")
+        if not rows.synchronous:
+            self._refuse_part()
         rows.alive.add(self)
         if self.step is not None and self.step.rows is None:
             keys = self.unique if self.missing is None else np.delete(self.unique, self.missing)
@@ -65,6 +68,11 @@ class Looked:
         @raises Error BAD_ARGUMENT: nobody takes it, or it would be a wrong one.
         """
         layer = self.layer
+        if is_grad_call():
+            text = (
+                "torch.autograd.grad gives no gradients of rows: leave the parameters of layers out of its "
+            )
+            raise Error("BAD_ARGUMENT", text + "inputs, or call backward(), and step() or zero_grad()")
         gradient = gradient.detach()
         if layer.grad_scale != 1.0:
             gradient = gradient * layer.grad_scale
@@ -102,11 +110,20 @@ class Looked:
             raise Error("BAD_ARGUMENT", text)
         of_table.rated, of_table.lr = True, rate
 
+    def _refuse_part(self) -> None:
+        """@raises Error BAD_ARGUMENT: the batch is of several ranks, and nobody averages their gradients."""
+        if self.step is not None and self.step.members is not None:
+            text = (
+                f"gradients of table {self.table.name!r} are of one rank, and the batch is of a group: make "
+            )
+            raise Error("BAD_ARGUMENT", text + "kintsugi.torch.RowOptimizer(model, group=...) of this group")
+
     # ---- fused
 
     def _leave(self, gradient: Tensor) -> None:
         """The gradient leaves now, with all others of this pass of `backward`, or with those of its batch."""
         number = current_pass()
+        self._refuse_part()
         self._check_scaler()
         self._check_accumulation(number)
         keys, rows = self.unique.view(np.uint64), gradient.numpy()
@@ -124,7 +141,7 @@ class Looked:
                 functools.partial(_push_fused, steps, number)
             )
         step.add(self.table, keys, rows, rate)
-        step.anchors.append(self.layer.anchor)
+        step.anchors.append(self.layer.own_anchor)
 
     def _check_scaler(self) -> None:
         if is_scaled():
@@ -133,7 +150,7 @@ class Looked:
             raise Error("BAD_ARGUMENT", text)
 
     def _check_accumulation(self, number: int) -> None:
-        anchor = self.layer.anchor
+        anchor = self.layer.own_anchor
         if anchor.managed and anchor.left_in is not None and anchor.left_in != number:
             text = (
                 f"gradients of table {self.table.name!r} left in the backward before (fused), and this one "
@@ -164,7 +181,7 @@ def refuse_accumulation(layer: Layer) -> None:
     """A look-up that is to learn begins. @raises Error BAD_ARGUMENT: the gradients before had no step."""
     steps = steps_of(layer.client)
     held = steps.held
-    if held is None or not layer.training or not any(each is layer.anchor for each in held.anchors):
+    if held is None or not layer.training or not any(each is layer.own_anchor for each in held.anchors):
         return
     steps.drop()
     text = (

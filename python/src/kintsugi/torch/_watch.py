@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -31,11 +32,16 @@ class Watched(Protocol):
     def clipped(self, parameters: Any) -> None:
         """A helper of PyTorch is about to clip the gradients of these parameters."""
 
+    def dropped(self, set_to_none: bool) -> None:
+        """`zero_grad` of a model drops gradients."""
+
 
 SCALER: Any = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
 """The class of scalers; that of CUDA is of the same kind since PyTorch 2.3."""
 
 _CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"})
+_PASSES = frozenset({"grad", "backward"})
+_STATELESS = "torch.nn.utils.stateless"
 _scaled: set[int] = set()
 """Passes of `backward` of a loss that a GradScaler has scaled, by the number that autograd gives them."""
 
@@ -55,6 +61,8 @@ def look(anchor: Watched) -> None:
         if name == "zero_grad":
             anchor.managed = True
             anchor.left_in = None
+            if module == "torch.nn.modules.module":
+                anchor.dropped(bool(frame.f_locals.get("set_to_none", True)))
             break
         if name in _CLIPS and module == "torch.nn.utils.clip_grad":
             anchor.clipped(frame.f_locals.get("parameters"))
@@ -74,6 +82,26 @@ def asked(anchor: Watched) -> None:
 def is_scaled() -> bool:
     """Whether the pass of `backward` that runs is of a loss that a GradScaler has scaled."""
     return current_pass() in _scaled
+
+
+def is_functional() -> bool:
+    """Whether this is called by a `torch.func.functional_call`, which has other parameters for one call."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_functional_call" and frame.f_globals.get("__name__") == _STATELESS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_grad_call() -> bool:
+    """Whether the pass of `backward` that runs in this thread is of `torch.autograd.grad`."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.autograd" and frame.f_code.co_name in _PASSES:
+            return frame.f_code.co_name == "grad"
+        frame = frame.f_back
+    return False
 
 
 @functools.cache

@@ -1,0 +1,98 @@
+"""A `RangeDataset` of a process group: ranks are one trainer, and do what one process does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import kintsugi
+
+pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
+import torch
+from ddp_data import BATCH, OVERFLOWS, loss_of
+from reference import DIM, KEYS, KINDS, Net, Rows
+
+
+def written(path: Path, lines: int) -> list[list[int]]:
+    keys = [[n % KEYS, n * n % KEYS] for n in range(lines)]
+    path.write_text("".join(f"{one}\t{two}\n" for one, two in keys))
+    return keys
+
+
+def ranks(cluster: kintsugi.LocalCluster, table: str, file: Path, run: str, world: int = 2) -> list[Any]:
+    program = [sys.executable, str(Path(__file__).with_name("ddp_data.py")), cluster.address, table]
+    store = str(file.with_suffix(f".{uuid4()}"))
+    running = [
+        subprocess.Popen(
+            [*program, str(file), run, store, str(rank), str(world)], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(world)
+    ]
+    said = [process.communicate()[0] for process in running]
+    return [json.loads(each.splitlines()[-1]) for each in said]
+
+
+@pytest.mark.parametrize(("lines", "world"), [(31, 2), pytest.param(30, 4, marks=pytest.mark.long)])
+def test_ranks_are_one_trainer(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client, tmp_path: Path, lines: int, world: int
+) -> None:
+    table = client.create_table(f"t-{uuid4()}", DIM, optimizer=KINDS["adam"].ours)
+    reference = Rows(table, KINDS["adam"])
+    net = Net(reference)
+    dense = torch.optim.SGD(net.top.parameters(), lr=0.1)
+    file = tmp_path / "train.tsv"
+    keys = torch.tensor(written(file, lines))
+    results = ranks(cluster, table.name, file, f"r-{uuid4()}", world)
+    last = lines % BATCH
+    sizes = [BATCH // world] * (lines // BATCH) + [last // world if last % world == 0 else last]
+    report = {"samples": lines, "trained": lines, "lost": 0, "duplicated": 0}
+    assert [each[1:] for each in results] == [[report, sizes]] * world
+    for number, batch in enumerate(keys.split(BATCH)):
+        for optimizer in (reference.optimizer, dense):
+            optimizer.zero_grad()
+        loss_of(net, batch).backward()
+        for optimizer in (reference.optimizer, dense):
+            if number not in OVERFLOWS:
+                optimizer.step()
+    for top, *_ in results:
+        torch.testing.assert_close(torch.tensor(top), net.top.weight.detach(), rtol=0, atol=1e-6)
+    reference.check(client)
+
+
+def test_what_one_rank_cannot_read_is_an_error_of_all(cluster: kintsugi.LocalCluster, tmp_path: Path) -> None:
+    file = tmp_path / "train.tsv"
+    written(file, 16)
+    lines = file.read_text().splitlines()
+    # The second half of the second batch.
+    lines[6] = "1\tx"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    run = f"r-{uuid4()}"
+    said = ranks(cluster, f"t-{uuid4()}", file, run)
+    assert [code for code, _ in said] == ["BAD_DATA"] * 2
+    assert said[0][1].startswith("rank 1: invalid literal")
+    assert said[1][1].startswith("invalid literal")
+
+
+def test_what_is_no_training_of_a_group(cluster: kintsugi.LocalCluster, tmp_path: Path) -> None:
+    file = tmp_path / "train.tsv"
+    written(file, 40)
+    said = ranks(cluster, f"t-{uuid4()}", file, f"refused-{uuid4()}")
+    expected = [
+        "are of one rank, and the batch is of a group: make kintsugi.torch.RowOptimizer(model, group=...)",
+        "are of one rank, and the batch is of a group: make kintsugi.torch.RowOptimizer(model, group=...)",
+        "ranks have dense parameters of their own: train them by DistributedDataParallel",
+        "a Pipeline reads ahead",
+        "batch must be a multiple of the 2 ranks",
+        "files that grow are for trainers without a group",
+        "timeout must be above 0",
+    ]
+    for rank in said:
+        assert len(rank) == len(expected), rank
+        for text, wanted in zip(rank, expected, strict=True):
+            assert wanted in text

@@ -1,0 +1,102 @@
+"""A program that stalls while it loads does not undo what others do meanwhile, and loads take no tables."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import kintsugi
+
+pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
+import torch
+from reference import start_again
+from test_torch_loading_again import STATE, layer_of, rows_of, stepped
+
+
+@pytest.fixture
+def second(cluster: kintsugi.LocalCluster) -> Iterator[kintsugi.Client]:
+    """Another program."""
+    with kintsugi.connect(cluster.address, timeout=60) as client:
+        yield client
+
+
+def stall(
+    monkeypatch: pytest.MonkeyPatch, table: kintsugi.Table, name: str, meanwhile: Callable[[], None]
+) -> None:
+    """The second call of a method begins when `meanwhile` has ended, which takes longer than any patience."""
+    method = getattr(table, name)
+    calls = 0
+
+    def stalls(*given: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            meanwhile()
+        return method(*given, **options)
+
+    monkeypatch.setattr(table, name, stalls)
+    monkeypatch.setattr("kintsugi.torch._once.CHUNK_BYTES", 1)
+    monkeypatch.setattr("kintsugi.torch._once.LOAD_SECONDS", 0.0)
+
+
+def test_who_stalls_before_rows_are_set_sets_none_of_them(
+    client: kintsugi.Client, second: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"t-{uuid4()}"
+    layer, other = layer_of(client, name), layer_of(second, name)
+    moved: list[torch.Tensor] = []
+
+    def trains() -> None:
+        other.load_state_dict(STATE)
+        stepped(other, 1, 2, 3)
+        moved.append(rows_of(other))
+
+    stall(monkeypatch, layer.table, "pull", trains)
+    with pytest.warns(UserWarning, match=r"moved 3 of 5 rows since, and they stay"):
+        layer.load_state_dict(STATE)
+    assert torch.equal(rows_of(other), moved[0])
+
+
+def test_who_stalls_while_rows_are_sent_says_so(
+    client: kintsugi.Client, second: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"t-{uuid4()}"
+    layer, other = layer_of(client, name), layer_of(second, name)
+    moved: list[torch.Tensor] = []
+
+    def trains() -> None:
+        other.load_state_dict(STATE)
+        stepped(other, 1, 2, 3)
+        moved.append(rows_of(other))
+
+    stall(monkeypatch, layer.table, "assign", trains)
+    with pytest.warns(UserWarning, match="they stay|took its place") as warned:
+        layer.load_state_dict(STATE)
+    said = [str(each.message) for each in warned]
+    assert any("another one took its place: what training had moved" in each for each in said), said
+    assert torch.equal(rows_of(other)[2:], moved[0][2:])
+
+
+def test_who_stalls_alone_goes_on(client: kintsugi.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = layer_of(client, f"t-{uuid4()}")
+    stall(monkeypatch, layer.table, "pull", lambda: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer.load_state_dict(STATE)
+    assert torch.equal(rows_of(layer), STATE["weight"])
+
+
+def test_loads_take_no_tables(client: kintsugi.Client) -> None:
+    layer = layer_of(client, f"t-{uuid4()}")
+    layer.load_state_dict(STATE)
+    before = len(client.tables())
+    for number in range(8):
+        # Programs that begin one after the other, each with another checkpoint.
+        start_again(layer.table)
+        layer.load_state_dict({"weight": STATE["weight"] + number + 1})
+    assert torch.equal(rows_of(layer), STATE["weight"] + 8)
+    assert len(client.tables()) == before
