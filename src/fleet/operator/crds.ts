@@ -17,12 +17,13 @@ function told(schema: JsonSchema): JsonSchema {
 }
 
 function crdOf(kind: DeclaredKind): ObjectManifest {
-  const { plural, singular, shortNames, description, spec, status, columns, scale } = kind;
+  const { plural, singular, shortNames, description, spec, status, rules, columns, scale } = kind;
   const schema: JsonSchema = {
     type: 'object',
     description,
     required: ['spec'],
     properties: { spec: spec.schema, status: status.schema },
+    ...(rules ? { 'x-kubernetes-validations': rules } : {}),
   };
   return {
     apiVersion: 'apiextensions.k8s.io/v1',

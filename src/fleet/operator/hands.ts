@@ -1,9 +1,9 @@
 /** Carries out what a pass has decided: requests to the API server, in the order of the decision. */
 import { randomBytes } from 'node:crypto';
-import { describe } from '../../common/errors.js';
 import type { Logger } from '../../net/log.js';
 import { type Api, ApiError, hasStatus } from './api/api.js';
 import { isKind, type ResourceKind } from './api/resources.js';
+import { JobEvents } from './events.js';
 import type { KubeNode, KubeObject, ObjectManifest, Pod } from './objects.js';
 import { isGone } from './reconcile/apart.js';
 import { JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
@@ -12,6 +12,7 @@ import { STATE_FINALIZER } from './reconcile/remains.js';
 import type { LoneAction } from './reconcile/scaling/lone.js';
 import { FINALIZER } from './reconcile/scaling/scalers.js';
 import { timeOf } from './reconcile/time.js';
+import { RefusedObjects } from './refusals.js';
 import type { ScalerObject, TrainingJob } from './types.js';
 
 export interface HandsOptions {
@@ -30,14 +31,16 @@ export interface HandsOptions {
 const CREATE_ATTEMPTS = 3;
 /** Status codes of a refused object: a template that is not valid, a quota, a policy. */
 const REFUSALS: readonly number[] = [400, 403, 422];
+/** A field that is not known in an object that is applied. The server answers 500 to that. */
+const UNKNOWN_FIELD = /failed to create typed patch object .*field not declared in schema/;
 
-type Making = Extract<Action, { kind: 'apply' | 'create' }>;
+type Making = Extract<Action, { kind: 'apply' | 'create' | 'secret' | 'try' }>;
+const MAKING: ReadonlySet<string> = new Set(['apply', 'create', 'secret', 'try']);
 
-export const isMaking = (action: Action): action is Making =>
-  action.kind === 'apply' || action.kind === 'create';
+export const isMaking = (action: Action): action is Making => MAKING.has(action.kind);
 
 export const isRefusal = (error: unknown): error is ApiError =>
-  error instanceof ApiError && REFUSALS.includes(error.status);
+  error instanceof ApiError && (REFUSALS.includes(error.status) || UNKNOWN_FIELD.test(error.message));
 
 interface Removal {
   graceSeconds?: number | undefined;
@@ -82,10 +85,12 @@ function held(job: TrainingJob, on: boolean): TrainingJob {
 }
 
 export class Hands {
-  /** The last refusal of the API server, by uid of the job. */
-  private readonly refused = new Map<string, string>();
+  readonly refusals = new RefusedObjects();
+  private readonly events: JobEvents;
 
-  constructor(private readonly options: HandsOptions) {}
+  constructor(private readonly options: HandsOptions) {
+    this.events = new JobEvents(options);
+  }
 
   /** Carries out one action. Resolves with the job as it is then. */
   async do(job: TrainingJob, action: Action): Promise<TrainingJob> {
@@ -96,24 +101,31 @@ export class Hands {
     if (action.kind === 'resize') return this.replace('TrainingJob', resized(job, action));
     try {
       await this.other(job, action);
+      if (isMaking(action)) this.refusals.taken(job, action.object);
     } catch (error) {
-      if (isMaking(action) && isRefusal(error)) await this.tellRefusal(job, action, error);
+      if (isMaking(action) && isRefusal(error)) {
+        const { status, message, doubtful } = error;
+        this.refusals.note(job, { object: action.object, status, message, unmade: !doubtful });
+        await this.tellRefusal(job, action, error);
+      }
       throw error;
     }
     return job;
   }
 
-  /**
-   * Tells of a refusal in an event, once for each: nobody else tells the user that a template of the job is
-   * wrong, or a quota is used up.
-   */
+  /** Tells of a refusal. Nobody else tells the user that a template is wrong, or that a quota is used up. */
   private async tellRefusal(job: TrainingJob, { object }: Making, { message }: ApiError): Promise<void> {
-    const { uid = '' } = job.metadata;
-    const told = `${object.kind} ${message.replaceAll(object.metadata.name, '')}`;
-    if (this.refused.get(uid) === told) return;
-    this.refused.set(uid, told);
-    const text = `the API server does not take ${object.kind} ${object.metadata.name}: ${message}`;
-    await this.tell(job, { kind: 'event', type: 'Warning', reason: 'Refused', message: text.slice(0, 1000) });
+    const { kind, metadata } = object;
+    // The same is told of the next Pod, and with other numbers.
+    const same = `${kind} ${message.replaceAll(metadata.name, '').replace(/\d+/g, '#')}`;
+    const text = `the API server does not take ${kind} ${metadata.name}: ${message}`;
+    await this.events.tellAgain(job, { type: 'Warning', reason: 'Refused', message: text }, same);
+  }
+
+  /** The job is gone. */
+  forget(namespace: string, name: string): void {
+    this.refusals.forget(namespace, name);
+    this.events.forget(namespace, name);
   }
 
   /** Carries out an action that needs no job. */
@@ -163,8 +175,12 @@ export class Hands {
       case 'plan':
         onPlan(job, action);
         return;
+      case 'try':
+        await this.attempt(action.object);
+        return;
       case 'event':
-        await this.tell(job, action);
+        if (action.counted) await this.events.tellAgain(job, action, action.reason);
+        else await this.events.tell(job, action);
         return;
       case 'wake':
         onWake(job, action.at);
@@ -188,8 +204,19 @@ export class Hands {
         // An earlier attempt has made it, or an earlier job of this name.
         if (hasStatus(error, 409)) return this.noteMade(kind, namespace, name);
         const passing = error instanceof ApiError && (error.status === 0 || error.status >= 500);
-        if (!passing || attempt === CREATE_ATTEMPTS) throw error;
+        if (passing && attempt < CREATE_ATTEMPTS) continue;
+        if (error instanceof ApiError) error.doubtful = attempt > 1;
+        throw error;
       }
+    }
+  }
+
+  /** A Pod of the same name is an answer, too: it was taken. */
+  private async attempt(object: ObjectManifest): Promise<void> {
+    try {
+      await this.options.api.create('Pod', object, { dryRun: true });
+    } catch (error) {
+      if (!hasStatus(error, 409)) throw error;
     }
   }
 
@@ -246,21 +273,5 @@ export class Hands {
     } catch (error) {
       if (!hasStatus(error, 404) && !hasStatus(error, 409)) throw error;
     }
-  }
-
-  private async tell(job: TrainingJob, { type, reason, message }: Action & { kind: 'event' }): Promise<void> {
-    const { name, namespace = '', uid = '' } = job.metadata;
-    const { apiVersion, kind } = job;
-    const time = timeOf(this.options.now());
-    await this.options.api
-      .create('Event', {
-        ...{ apiVersion: 'v1', kind: 'Event' },
-        metadata: { name: `${name}.${randomBytes(6).toString('hex')}`, namespace },
-        involvedObject: { apiVersion, kind, name, namespace, uid },
-        ...{ type, reason, message, firstTimestamp: time, lastTimestamp: time, count: 1 },
-        source: { component: 'kintsugi-operator' },
-      })
-      // A pass goes on without one of its events.
-      .catch((error: unknown) => this.options.log.warn('operator.event', { message: describe(error) }));
   }
 }

@@ -104,6 +104,7 @@ export interface Pod extends KubeObject {
     message?: string;
     conditions?: ObjectCondition[];
     containerStatuses?: ContainerStatus[];
+    initContainerStatuses?: ContainerStatus[];
   };
 }
 

@@ -21,6 +21,7 @@ import { REMOVAL_ROLE } from './reconcile/remains.js';
 import { withoutJob } from './reconcile/scaling/lone.js';
 import { hasEnded } from './reconcile/status.js';
 import { accessOf } from './secrets.js';
+import { troublesOf } from './troubles.js';
 import type { ScalerObject, TrainingJob } from './types.js';
 
 /** A client of a job, or what stands for one in a test. */
@@ -230,6 +231,8 @@ export class Operator {
       secret: await this.hasSecret(job),
       ...{ report: link?.report, asked: link?.asked, saved: link?.saved },
       ...{ planned: link?.planned, heardAt: link?.heardAt, asking: link !== undefined && !link.looked },
+      refusals: this.hands.refusals.of(job),
+      troubles: await troublesOf(this.options.api, pods, this.now()),
       scalers: this.scalersOf(namespace, name),
     };
     let current = job;
@@ -317,6 +320,7 @@ export class Operator {
     const link = this.links.get(key);
     this.links.delete(key);
     await link?.close();
+    this.hands.forget(namespace, name);
     const pods = this.pods
       .ofJob(namespace, name)
       .filter(({ metadata }) => metadata.labels?.[ROLE_LABEL] !== 'scheduler');

@@ -16,6 +16,7 @@ export interface JsonSchema {
   minLength?: number;
   maxLength?: number;
   maxItems?: number;
+  nullable?: true;
   items?: JsonSchema;
   properties?: Record<string, JsonSchema>;
   additionalProperties?: JsonSchema;
@@ -65,9 +66,14 @@ export const integer = (description: string, minimum: number, maximum?: number) 
 export const flag = (description: string) => scalar<boolean>({ type: 'boolean', description });
 export const choice = <const V extends string>(description: string, values: readonly V[]) =>
   scalar<V>({ type: 'string', description, enum: values });
-/** Any object: the API that it is for says what is right. */
-export const anything = <T>(description: string) =>
-  scalar<T>({ type: 'object', description, 'x-kubernetes-preserve-unknown-fields': true });
+/**
+ * An object of another API, which says what else it may have. `fields`: those that are read here. They have
+ * the right type.
+ */
+export function open<T>(description: string, fields: Fields = {}): Field<T, 'optional'> {
+  const { schema } = object(description, fields);
+  return scalar({ ...schema, 'x-kubernetes-preserve-unknown-fields': true });
+}
 
 export function list<F extends Field<unknown>>(
   description: string,

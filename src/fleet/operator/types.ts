@@ -6,7 +6,7 @@ import { SCALE_IN_SPEC, SCALE_IN_STATUS, SCALE_OUT_SPEC, SCALE_OUT_STATUS } from
 import { SPEC } from './declared/spec.js';
 import { STATUS } from './declared/status.js';
 import type { KubeObject, ObjectCondition } from './objects.js';
-import type { Field, Holds } from './schema.js';
+import type { Field, Holds, SchemaRule } from './schema.js';
 
 export const GROUP = 'kintsugi.dev';
 export const VERSION = 'v1alpha1';
@@ -32,6 +32,12 @@ interface ScalerOf<K extends string, S> extends KubeObject {
 
 export type ScalerObject = ScalerOf<'ScaleOut', ScaleOutSpec> | ScalerOf<'ScaleIn', ScaleInSpec>;
 
+/**
+ * Longest name of a job. The longest label that is made of it is the revision of the StatefulSet of its
+ * scheduler: NAME-scheduler-HASH, with a hash of 10 characters. A label has at most 63.
+ */
+export const LONGEST_JOB_NAME = 63 - '-scheduler-'.length - 10;
+
 /** Declaration of a custom resource. */
 export interface DeclaredKind {
   kind: string;
@@ -41,6 +47,8 @@ export interface DeclaredKind {
   description: string;
   spec: Field<unknown>;
   status: Field<unknown>;
+  /** Rules about the whole object. Of its metadata they may only name `name` and `generateName`. */
+  rules?: readonly SchemaRule[];
   columns: { name: string; type: string; jsonPath: string; priority?: number }[];
   scale?: { specReplicasPath: string; statusReplicasPath: string; labelSelectorPath: string };
 }
@@ -53,8 +61,21 @@ export const TRAINING_JOB: DeclaredKind = {
   description: 'A training job: a scheduler, parameter servers and workers.',
   spec: SPEC,
   status: STATUS,
+  rules: [
+    {
+      rule: "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+      message:
+        'the name of a job has lower case letters, digits and "-", begins with a letter and does not end ' +
+        'with "-": the address of its scheduler is made of it',
+    },
+    {
+      rule: `size(self.metadata.name) <= ${LONGEST_JOB_NAME}`,
+      message: `the name of a job has at most ${LONGEST_JOB_NAME} characters: labels are made of it`,
+    },
+  ],
   columns: [
     { name: 'Phase', type: 'string', jsonPath: '.status.phase' },
+    { name: 'Reason', type: 'string', jsonPath: '.status.reason' },
     { name: 'PS', type: 'string', jsonPath: '.status.ps' },
     { name: 'Workers', type: 'string', jsonPath: '.status.workers' },
     { name: 'Redundancy', type: 'string', jsonPath: '.status.redundancy' },

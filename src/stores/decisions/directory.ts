@@ -17,6 +17,7 @@ import { mkdirSync } from 'node:fs';
 import { type FileHandle, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { causedBy, describe, KintsugiError } from '../../common/errors.js';
+import { systemAdvice } from '../../common/system-errors.js';
 import { syncMade } from './folder.js';
 import type { Entries, StateStore } from './index.js';
 import { changeLine, firstLine, readJournal, type Text } from './journal.js';
@@ -253,11 +254,17 @@ function zeroIfMissing(error: unknown): number {
 }
 
 const unusable = (path: string, error: unknown): KintsugiError =>
-  causedBy(error, 'BAD_ARGUMENT', `cannot use "${path}" for the scheduler's state`);
+  // A volume of another user is no bad argument: it may be mended.
+  causedBy(
+    error,
+    systemAdvice(error) === undefined ? 'BAD_ARGUMENT' : 'STORE_FAILED',
+    `cannot use "${path}" for the scheduler's state`,
+  );
 
 /**
  * `leastGrowthBytes`: by how much a journal grows before it is written anew.
- * @throws BAD_ARGUMENT when the directory cannot be used
+ * @throws BAD_ARGUMENT when the path is no directory, STORE_FAILED when the process has no right to it,
+ * SYSTEM_LIMIT
  */
 export function openDirectoryStore(path: string, leastGrowthBytes = LEAST_GROWTH_BYTES): StateStore {
   try {

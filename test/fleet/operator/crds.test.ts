@@ -9,9 +9,14 @@ import { dump, loadAll } from 'js-yaml';
 import { expect, it } from 'vitest';
 import { RESOURCES } from '../../../src/fleet/operator/api/resources.js';
 import { crds } from '../../../src/fleet/operator/crds.js';
+import { fixturesOf } from '../../../src/fleet/operator/reconcile/fixtures.js';
+import { podOf } from '../../../src/fleet/operator/reconcile/pods.js';
 import type { JsonSchema } from '../../../src/fleet/operator/schema.js';
+import { LONGEST_JOB_NAME } from '../../../src/fleet/operator/types.js';
+import { jobOf } from './support.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../../..');
+const STORE = { size: '1Gi', deletionPolicy: 'Delete' as const };
 const operatorYaml = readFileSync(join(ROOT, 'deploy/operator.yaml'), 'utf8');
 
 it('deploy/crds has every custom resource as the types declare it', async () => {
@@ -65,4 +70,25 @@ it('schemas are structural', () => {
     for (const { schema } of versions)
       expect(problems(schema.openAPIV3Schema, crd.metadata.name)).toEqual([]);
   }
+});
+
+it('the longest name of a job leaves room for all that is made of it', () => {
+  const job = jobOf(
+    { scheduler: { store: { ...STORE, etcd: { url: 'etcd://e:2379/x', schedulers: 7 } } } },
+    'a'.repeat(LONGEST_JOB_NAME),
+  );
+  const objects = [
+    ...fixturesOf(job, 7, { startPs: 4, life: 1 }, 4, new Set(['PodMonitor', 'PodGroup'])),
+    ...(['ps', 'worker'] as const).map((role) => podOf(job, role, 2 ** 31, {})),
+  ];
+  const [, set] = objects;
+  expect(set!.kind).toBe('StatefulSet');
+  // Labels that the controller of StatefulSets gives its Pods: their names, and the revision.
+  const given = [6, 'f'.repeat(10)].map((last) => `${set!.metadata.name}-${last}`);
+  for (const label of [...given, ...objects.flatMap(({ metadata }) => Object.values(metadata.labels ?? {}))])
+    expect(label.length).toBeLessThanOrEqual(63);
+  expect(given[1]).toHaveLength(63);
+  // Names of Pods are names of hosts, and that of the Service is one of a domain.
+  for (const { kind, metadata } of objects)
+    if (kind === 'Pod' || kind === 'Service') expect(metadata.name.length).toBeLessThanOrEqual(63);
 });

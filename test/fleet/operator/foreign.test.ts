@@ -61,6 +61,7 @@ describe.each([
     expect(condition).toMatchObject({ status: 'True', reason: 'Refused' });
     expect(condition.message).toMatch(/uid-old.*uid-movies.*spec\.scheduler\.foreignState.*adopt.*discard/);
     expect(condition.message).not.toContain('--foreign-state');
+    expect(then.job.status!.reason).toBe('ForeignState');
     const warnings = actionsOf(actions, 'event').filter(({ type }) => type === 'Warning');
     expect(warnings.map(({ reason }) => reason)).toEqual(['ForeignStateRefused']);
     expect(deleted(actions)).toEqual([]);

@@ -33,6 +33,66 @@ it('one event tells of a scheduler that is refused, and its PS are made and heal
         'spec.template.spec.initContainers[0]: Not found: "state"',
     },
   ]);
-  // No index was wasted while it waited.
-  expect(world.job().status!.nextIndex!.ps).toBeLessThan(8);
+  // Only one Pod was replaced.
+  expect(world.job().status!.nextIndex).toEqual({ ps: 5, worker: 2 });
+});
+
+it('a field of the template that the server does not know is a refusal, though it says 500', async () => {
+  const world = new World(1);
+  onTestFinished(() => world.operator.stop());
+  const { server } = world;
+  const message =
+    'failed to create typed patch object (ml/movies-scheduler; apps/v1, Kind=StatefulSet): ' +
+    '.spec.template.spec.volums: field not declared in schema';
+  server.refuses = (kind) => (kind === 'StatefulSet' ? new ApiError(500, '', message) : undefined);
+  await world.operator.start();
+  world.start(jobOf());
+  await world.until(() => world.job().status?.reason === 'Refused' && world.active('ps').length === 4);
+  expect(server.of<Told>('Event').filter(({ reason }) => reason === 'Refused')).toHaveLength(1);
+});
+
+it('Pods that are refused burn no index, write no status, and keep their names', async () => {
+  const world = new World(1);
+  onTestFinished(() => world.operator.stop());
+  const { server } = world;
+  let [refusals, full] = [0, true];
+  server.refuses = (kind, { metadata }) => {
+    if (kind !== 'Pod' || !full) return undefined;
+    refusals++;
+    return new ApiError(403, 'Forbidden', `pods "${metadata.name}" is forbidden: exceeded quota: few`);
+  };
+  await world.operator.start();
+  world.start(jobOf());
+  const serves = () =>
+    world.job().status?.conditions?.find(({ type }) => type === 'SchedulerReady')?.status === 'True';
+  await server.until(() => refusals >= 12 && serves());
+  const [writes, seen] = [server.requests.get('update'), refusals];
+  await server.until(() => refusals >= seen + 12);
+  expect(server.requests.get('update')).toBe(writes);
+  expect(world.job().status!.nextIndex).toEqual({ ps: 4, worker: 2 });
+  full = false;
+  await world.until(() => world.active('ps').length === 4 && world.active('worker').length === 2);
+  const names = [...world.active('ps'), ...world.active('worker')].map(({ metadata }) => metadata.name);
+  expect(names.sort()).toEqual([
+    ...['movies-ps-0', 'movies-ps-1', 'movies-ps-2', 'movies-ps-3', 'movies-worker-0', 'movies-worker-1'],
+  ]);
+});
+
+it('an index is not used again after an answer that is missing', async () => {
+  const world = new World(1);
+  onTestFinished(() => world.operator.stop());
+  const { server } = world;
+  const attempts: string[] = [];
+  server.refuses = (kind, { metadata: { name } }) => {
+    if (kind !== 'Pod' || name !== 'movies-ps-0') return undefined;
+    attempts.push(name);
+    // Nobody knows what has become of the first attempt.
+    if (attempts.length === 1) return new ApiError(0, 'Disconnected', 'no answer');
+    return new ApiError(403, 'Forbidden', 'exceeded quota');
+  };
+  await world.operator.start();
+  world.start(jobOf());
+  await world.until(() => world.active('ps').length === 4);
+  expect(attempts).toHaveLength(2);
+  expect(world.active('ps').map(({ metadata }) => metadata.name)).toContain('movies-ps-4');
 });

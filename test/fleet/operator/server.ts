@@ -54,11 +54,14 @@ export class MemoryServer implements Api {
   faults: Faults = {};
   /** Kinds that nobody has defined. */
   readonly undefinedKinds = new Set<ResourceKind>();
+  /** Says why an object is not taken. */
+  refuses: (kind: ResourceKind, object: ObjectManifest) => ApiError | undefined = () => undefined;
   /** Called with every change, at once. */
   onChange: (kind: ResourceKind, object: KubeObject, gone: boolean) => void = () => {};
   private version = 0;
   private readonly log: Change[] = [];
   private readonly waiting = new Set<() => void>();
+  private readonly asking = new Set<() => void>();
 
   constructor(private readonly random: () => number) {}
 
@@ -140,6 +143,7 @@ export class MemoryServer implements Api {
 
   async create<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest): Promise<T> {
     await this.request('create');
+    this.admit(kind, object);
     const { namespace, name } = object.metadata;
     if (this.objects.has(keyOf(kind, namespace, name))) throw new ApiError(409, 'AlreadyExists', name);
     this.put(kind, object);
@@ -183,6 +187,7 @@ export class MemoryServer implements Api {
 
   async apply<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest): Promise<T> {
     await this.request('apply');
+    this.admit(kind, object);
     const { namespace, name } = object.metadata;
     const there = this.objects.get(keyOf(kind, namespace, name));
     const metadata = { ...(there?.metadata ?? {}), ...object.metadata };
@@ -220,8 +225,27 @@ export class MemoryServer implements Api {
     return answer;
   }
 
+  private admit(kind: ResourceKind, object: ObjectManifest): void {
+    const refusal = this.refuses(kind, object);
+    if (refusal) throw refusal;
+  }
+
+  /** Resolves when `so` is true, which is looked at with each request. */
+  until(so: () => boolean): Promise<void> {
+    return new Promise((resolve) => {
+      const check = (): void => {
+        if (!so()) return;
+        this.asking.delete(check);
+        resolve();
+      };
+      this.asking.add(check);
+      check();
+    });
+  }
+
   private async request(verb: string): Promise<void> {
     this.requests.set(verb, (this.requests.get(verb) ?? 0) + 1);
+    for (const check of [...this.asking]) check();
     await turn();
     if (this.random() < (this.faults.errors ?? 0)) throw new ApiError(500, 'InternalError', 'no');
   }

@@ -289,3 +289,11 @@ describe('a job of version 0.1.0', () => {
     await expect(found(path)).rejects.toEqual(code('BAD_ARGUMENT', 'not an LMDB file'));
   });
 });
+
+it('a folder that nobody may make is the store that fails, a file in its place a bad argument', () => {
+  // Not even root makes folders there.
+  expect(() => openDirectoryStore('/sys/kintsugi')).toThrow(code('STORE_FAILED', '/sys/kintsugi'));
+  const file = join(directory(), 'file');
+  writeFileSync(file, '');
+  expect(() => openDirectoryStore(file)).toThrow(code('BAD_ARGUMENT', file));
+});

@@ -4,6 +4,9 @@ import type { ResourceKind } from './resources.js';
 
 /** The API server refused a request. `status` 0: it was not reached. */
 export class ApiError extends Error {
+  /** True: an earlier attempt had no answer, and may have been carried out. */
+  doubtful = false;
+
   constructor(
     readonly status: number,
     readonly reason: string,
@@ -31,6 +34,12 @@ export interface WatchEvent<T extends KubeObject> {
 export interface Selection {
   namespace?: string | undefined;
   labels?: string | undefined;
+  /** Selector of fields. */
+  fields?: string | undefined;
+}
+
+export interface CreateOptions {
+  dryRun?: boolean;
 }
 
 export interface DeleteOptions {
@@ -52,7 +61,12 @@ export interface Api {
     signal: AbortSignal,
   ): AsyncIterable<WatchEvent<T>>;
   get<T extends KubeObject>(kind: ResourceKind, namespace: string | undefined, name: string): Promise<T>;
-  create<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest): Promise<T>;
+  /** Refuses fields that the server does not know. `dryRun`: only says whether the object would be taken. */
+  create<T extends KubeObject>(
+    kind: ResourceKind,
+    object: ObjectManifest,
+    options?: CreateOptions,
+  ): Promise<T>;
   /** Replaces an object, if the server still has the version that `object` names. */
   replace<T extends KubeObject>(kind: ResourceKind, object: KubeObject, subresource?: 'status'): Promise<T>;
   /** Sets the named fields of the status, and leaves the others. */

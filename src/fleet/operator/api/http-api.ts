@@ -10,6 +10,7 @@ import type { KubeObject, ObjectManifest } from '../objects.js';
 import {
   type Api,
   ApiError,
+  type CreateOptions,
   type DeleteOptions,
   type Listed,
   type Selection,
@@ -53,6 +54,7 @@ export class HttpApi implements Api {
     for (;;) {
       const query = new URLSearchParams({ limit: String(PAGE) });
       if (selection.labels !== undefined) query.set('labelSelector', selection.labels);
+      if (selection.fields !== undefined) query.set('fieldSelector', selection.fields);
       if (next) query.set('continue', next);
       const path = `${pathOf(kind, selection.namespace)}?${query}`;
       const page = await this.json<{ items: T[]; metadata: { resourceVersion: string; continue?: string } }>(
@@ -94,8 +96,14 @@ export class HttpApi implements Api {
     return this.json({ method: 'GET', path: pathOf(kind, namespace, name), silentMs: REQUEST_MS }, 'get');
   }
 
-  create<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest): Promise<T> {
-    const path = pathOf(kind, object.metadata.namespace);
+  create<T extends KubeObject>(
+    kind: ResourceKind,
+    object: ObjectManifest,
+    { dryRun = false }: CreateOptions = {},
+  ): Promise<T> {
+    // A field that is not known is mostly one that is misspelt, and would be dropped silently.
+    const query = new URLSearchParams({ fieldValidation: 'Strict', ...(dryRun ? { dryRun: 'All' } : {}) });
+    const path = `${pathOf(kind, object.metadata.namespace)}?${query}`;
     return this.json({ method: 'POST', path, body: object, silentMs: REQUEST_MS }, 'create');
   }
 
@@ -116,7 +124,9 @@ export class HttpApi implements Api {
 
   apply<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest): Promise<T> {
     const { namespace, name } = object.metadata;
-    const query = new URLSearchParams({ fieldManager: FIELD_MANAGER, force: 'true' });
+    const query = new URLSearchParams({
+      ...{ fieldManager: FIELD_MANAGER, force: 'true', fieldValidation: 'Strict' },
+    });
     const path = `${pathOf(kind, namespace, name)}?${query}`;
     const type = 'application/apply-patch+yaml';
     return this.json({ method: 'PATCH', path, body: object, type, silentMs: REQUEST_MS }, 'apply');

@@ -1,18 +1,10 @@
 /** Spec of a TrainingJob. */
-import type { PodTemplate } from '../objects.js';
-import {
-  anything,
-  choice,
-  defaulted,
-  flag,
-  immutable,
-  integer,
-  list,
-  map,
-  object,
-  required,
-  text,
-} from '../schema.js';
+import { choice, defaulted, flag, immutable, integer, list, map, object, required, text } from '../schema.js';
+import { TEMPLATE } from './template.js';
+
+/** A quantity of more than nothing. */
+const SIZE = '^([0-9]*[1-9][0-9]*(\\.[0-9]+)?|0?\\.[0-9]*[1-9][0-9]*)(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$';
+const LONGEST_URL = 1024;
 
 const ROLE = {
   command: list(
@@ -20,7 +12,7 @@ const ROLE = {
     text(''),
   ),
   args: list('Flags of the kintsugi command, after those that the operator gives.', text('')),
-  template: anything<PodTemplate>('A PodTemplateSpec. The operator completes its container "kintsugi".'),
+  template: TEMPLATE,
 };
 const restarts = (unless: string) => ({
   restartPolicy: choice(
@@ -53,7 +45,7 @@ const WORKER_SPEC = object('Workers. Each trains its share of the samples, and e
 
 const MOST = object('Limits of one container.', {
   memory: text('The most memory it may get. Without it none gets more than its template says.', {
-    pattern: '^[0-9]+(\\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$',
+    pattern: SIZE,
   }),
 });
 
@@ -138,7 +130,7 @@ export const SPEC = object(
             object(
               'A volume of its own, or etcd.',
               {
-                size: defaulted(text('Size of its claim.'), '1Gi'),
+                size: defaulted(text('Size of its claim.', { pattern: SIZE }), '1Gi'),
                 storageClassName: text('Storage class of its claim. Default: that of the cluster.'),
                 claimName: text('A claim that is there already. It stays when the job is deleted.'),
                 deletionPolicy: defaulted(
@@ -151,7 +143,13 @@ export const SPEC = object(
                 etcd: object('Several schedulers: one leads, and the others stand by.', {
                   url: required(
                     text('etcd://host:2379[,...]/prefix. Each job has a prefix of its own.', {
-                      minLength: 1,
+                      ...{ minLength: 1, maxLength: LONGEST_URL },
+                      'x-kubernetes-validations': [
+                        {
+                          rule: "self.matches('^etcds?://([^@/]+@)?[^/@]+/+.*[^/].*$')",
+                          message: 'etcd is etcd://HOST:2379[,...]/PREFIX, or etcds:// with TLS',
+                        },
+                      ],
                     }),
                   ),
                   schedulers: defaulted(integer('Schedulers that lead or stand by.', 1, 7), 2),
@@ -173,7 +171,15 @@ export const SPEC = object(
     ),
     checkpoint: object('Checkpoints of the job.', {
       url: required(
-        text('A directory that PS and scheduler share, or s3://bucket/prefix.', { minLength: 1 }),
+        text('A directory that PS and scheduler share, or s3://bucket/prefix.', {
+          ...{ minLength: 1, maxLength: LONGEST_URL },
+          'x-kubernetes-validations': [
+            {
+              rule: "self.matches('^(/|file:///|s3://[^/]+(/|$))')",
+              message: 'a place is an absolute path of a directory, or s3://BUCKET/PREFIX',
+            },
+          ],
+        }),
       ),
       everySeconds: defaulted(
         integer('Seconds between two checkpoints. 0: only when one is asked for, and at the end.', 0),

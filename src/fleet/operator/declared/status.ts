@@ -11,6 +11,7 @@ const CONDITION = object('', {
 
 export const STATUS = object('The job as it runs.', {
   phase: choice('State in one word.', ['Pending', 'Running', 'Scaling', 'Suspended', 'Succeeded', 'Failed']),
+  reason: text('Why it is stuck, or why it has failed, in one word.'),
   observedGeneration: integer('Generation of the spec that this tells of.', 0),
   startTime: time('When the operator began, or began again after the job was suspended.'),
   startPs: integer('PS that the job began with.', 1),

@@ -114,7 +114,7 @@ export const inState = (members: readonly Member[], ...states: MemberState[]): M
 /** Errors that another attempt may not meet. */
 const PASSING = new Set([
   ...['UNREACHABLE', 'TIMEOUT', 'NOT_READY', 'PLACE_FAILED', 'SESSION_EXPIRED', 'STALE_NODE', 'ABORTED'],
-  ...['CLOSED', 'DEPOSED', 'STORE_FAILED', 'MEMORY_LIMIT', 'PORT_IN_USE'],
+  ...['CLOSED', 'DEPOSED', 'STORE_FAILED', 'MEMORY_LIMIT', 'PORT_IN_USE', 'SYSTEM_LIMIT'],
   // A job with this waits for its user (foreign.ts).
   'FOREIGN_STATE',
 ]);

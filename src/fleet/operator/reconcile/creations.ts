@@ -2,7 +2,7 @@
 import type { TrainingJobStatus } from '../types.js';
 import type { Census, Member } from './census.js';
 import { withMemory } from './memory.js';
-import { selectorOf } from './names.js';
+import { INDEX_LABEL, type Replicated, ROLE_LABEL, selectorOf } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 import { podOf } from './pods.js';
 import { staying } from './scaling/asks.js';
@@ -25,12 +25,31 @@ function replacedAt(census: Census, restartCount: number): number {
   return Math.max(0, ...ends) + Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (restartCount - 2));
 }
 
-/** Actions that make missing Pods. `next`: lowest indices that no Pod has had. */
+/**
+ * Indices of Pods that the API server has refused, ascending. No Pod has had them, so they are not used twice
+ * when the same Pods are tried again.
+ */
+function unmade({ refusals = [] }: ObservedJob, role: Replicated, members: readonly Member[]): number[] {
+  const had = new Set(members.map(({ index }) => index));
+  return refusals
+    .filter((one) => one.unmade && one.object.kind === 'Pod')
+    .map(({ object }) => object.metadata.labels ?? {})
+    .filter((labels) => labels[ROLE_LABEL] === role)
+    .map((labels) => Number(labels[INDEX_LABEL]))
+    .filter((index) => !had.has(index))
+    .sort((a, b) => a - b);
+}
+
+/**
+ * Actions that make missing Pods. `next`: lowest indices that no Pod has had. `withheld`: roles of which none
+ * is made now.
+ */
 export function creations(
   observed: ObservedJob,
   census: Census,
   { restartCount = 0, memory }: Pick<TrainingJobStatus, 'restartCount' | 'memory'>,
   goal: ScalingGoal,
+  withheld: { has(role: Replicated): boolean } = new Set(),
 ): { actions: Action[]; next: Index } {
   const { now } = observed;
   const job = withMemory(observed.job, memory);
@@ -40,9 +59,13 @@ export function creations(
     worker: nextAfter(census.worker, noted?.worker ?? 0),
   };
   const actions: Action[] = [];
-  const make = (role: 'ps' | 'worker', count: number): void => {
-    for (let made = 0; made < count; made++)
-      actions.push({ kind: 'create', object: podOf(job, role, next[role]++, selectorOf(job, role)) });
+  const make = (role: Replicated, count: number): void => {
+    if (withheld.has(role)) return;
+    const free = unmade(observed, role, census[role]);
+    for (let made = 0; made < count; made++) {
+      const index = free.shift() ?? next[role]++;
+      actions.push({ kind: 'create', object: podOf(job, role, index, selectorOf(job, role)) });
+    }
   };
   make('ps', goal.ps - staying(census.ps, goal).length);
   // When a worker has found that all samples are trained, another one would find the same.

@@ -1,6 +1,6 @@
 /** Objects that a job has once: Service, StatefulSet of the scheduler, disruption budget, Secret. */
 import { createHash } from 'node:crypto';
-import type { KubeObject, ObjectManifest } from '../objects.js';
+import type { KubeObject, Meta, ObjectManifest, PodSpec } from '../objects.js';
 import type { TrainingJob } from '../types.js';
 import { extrasOf } from './extras.js';
 import {
@@ -122,6 +122,24 @@ export function fixturesOf(
     const metadata = { ...object.metadata, annotations: { [APPLIED]: digest } };
     return { ...object, metadata };
   });
+}
+
+/** The Pod that the controller of StatefulSets makes of one: nobody but its events says why it cannot. */
+export function firstPodOf({ metadata, spec }: ObjectManifest): ObjectManifest {
+  const { template, volumeClaimTemplates = [] } = spec as {
+    template: { metadata: Meta; spec: PodSpec };
+    volumeClaimTemplates?: { metadata: { name: string } }[];
+  };
+  const name = `${metadata.name}-0`;
+  const volumes = volumeClaimTemplates.map(({ metadata: { name: volume } }) => ({
+    ...{ name: volume, persistentVolumeClaim: { claimName: `${volume}-${name}` } },
+  }));
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { ...template.metadata, name, namespace: metadata.namespace ?? '' },
+    spec: { ...template.spec, volumes: [...(template.spec.volumes ?? []), ...volumes] },
+  };
 }
 
 /** Whether the object that is there was applied from `wanted`. */

@@ -81,6 +81,16 @@ export interface Planned {
   problem?: string;
 }
 
+/** An object that the API server did not take when the operator last tried to make it. */
+export interface RefusedObject {
+  object: KubeObject;
+  /** HTTP status of the answer. */
+  status: number;
+  message: string;
+  /** True: each attempt was refused, so nobody has ever had this object. */
+  unmade: boolean;
+}
+
 /** Everything that a pass knows of a job. Some parts may be older than others. */
 export interface ObservedJob {
   /** Milliseconds since 1970. */
@@ -105,6 +115,9 @@ export interface ObservedJob {
   asked?: readonly ObservedRequest[] | undefined;
   saved?: ObservedCheckpoint | undefined;
   planned?: Planned | undefined;
+  refusals?: readonly RefusedObject[] | undefined;
+  /** Words of machines about Pods that they cannot start, by name of the Pod. */
+  troubles?: ReadonlyMap<string, string> | undefined;
   /** Every ScaleOut and ScaleIn of the job. */
   scalers?: readonly ScalerObject[] | undefined;
 }
@@ -118,6 +131,8 @@ export type Action =
   | { kind: 'apply'; object: ObjectManifest }
   /** Creates a Pod. One that exists already is left as it is. */
   | { kind: 'create'; object: ObjectManifest }
+  /** Asks whether the API server would take a Pod that somebody else is to make. */
+  | { kind: 'try'; object: ObjectManifest }
   /**
    * Deletes an object. `asObserved`: only if nothing about it has changed since. `ifGone`: only if the
    * machine of this name is gone (`isGone`) when the server is asked.
@@ -150,6 +165,7 @@ export type Action =
   | { kind: 'adopt'; scaler: ScalerObject }
   | { kind: 'letGo'; scaler: ScalerObject }
   | { kind: 'scalerStatus'; scaler: ScalerObject; status: ScalerStatus }
-  | { kind: 'event'; type: 'Normal' | 'Warning'; reason: string; message: string }
+  /** Tells of something in an event. `counted`: it may go on, and then one event counts it. */
+  | { kind: 'event'; type: 'Normal' | 'Warning'; reason: string; message: string; counted?: true }
   /** Asks for another pass at a time. Milliseconds since 1970. */
   | { kind: 'wake'; at: number };

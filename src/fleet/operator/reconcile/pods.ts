@@ -3,6 +3,7 @@ import type { Container, EnvVar, Meta, ObjectManifest, PodSpec, PodTemplate } fr
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
 import { apart } from './apart.js';
 import { ownerEnvironment } from './foreign.js';
+import { mergePodSpec, templateProblem } from './merge.js';
 import {
   CONTAINER,
   INDEX_LABEL,
@@ -130,18 +131,14 @@ function flagsOf(job: TrainingJob, role: PodRole, start: Beginning): string[] {
 
 const PORTS: Record<PodRole, number> = { scheduler: SCHEDULER_PORT, ps: PS_PORT, worker: WORKER_PORT };
 
-/** The container of a role. The user's template counts where it says something. */
-function containerOf(
-  job: TrainingJob,
-  role: PodRole,
-  start: Beginning,
-  given: Container | undefined,
-): Container {
+/** The container of a role, as it is where the template says nothing. */
+function containerOf(job: TrainingJob, role: PodRole, start: Beginning): Container {
   const { spec } = job;
   const { command } = spec.replicaSpecs[role];
   const more = spec.replicaSpecs[role].args ?? [];
   const own = command === undefined;
   return {
+    name: CONTAINER,
     image: spec.image,
     ...(spec.imagePullPolicy === undefined ? {} : { imagePullPolicy: spec.imagePullPolicy }),
     command: command ?? ['kintsugi'],
@@ -163,16 +160,13 @@ function containerOf(
     },
     // The last line says why a process has ended.
     terminationMessagePolicy: 'FallbackToLogsOnError',
-    ...given,
-    name: CONTAINER,
-    env: [...environment(job, role), ...(given?.env ?? [])],
+    env: environment(job, role),
     volumeMounts: [
       { name: 'tmp', mountPath: '/tmp' },
       ...(role === 'scheduler' && !spec.scheduler.store.etcd
         ? [{ name: STATE_VOLUME, mountPath: STATE_DIR }]
         : []),
       ...tlsMounts(job),
-      ...(given?.volumeMounts ?? []),
     ],
   };
 }
@@ -210,7 +204,10 @@ function restartPolicyOf({ spec }: TrainingJob, role: 'ps' | 'worker'): string {
   return spec.replicaSpecs[role].restartPolicy ?? (role === 'ps' ? 'OnFailure' : 'Never');
 }
 
-/** The spec of a Pod. `start` is told to the scheduler. */
+/**
+ * The spec of a Pod: what the operator says, with the template of the user merged in (merge.ts). `start` is
+ * told to the scheduler.
+ */
 export function podSpecOf(
   job: TrainingJob,
   role: PodRole,
@@ -218,9 +215,7 @@ export function podSpecOf(
   start: Beginning = { startPs: 0, life: 1 },
 ): PodSpec {
   const given = job.spec.replicaSpecs[role].template?.spec ?? {};
-  const containers = given.containers ?? [];
-  const mine = containers.find((one) => one.name === CONTAINER);
-  return {
+  const own: PodSpec = {
     topologySpreadConstraints: spread(selector),
     securityContext: {
       ...{ runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1000, fsGroup: 1000 },
@@ -229,20 +224,22 @@ export function podSpecOf(
     automountServiceAccountToken: false,
     ...placement(job),
     ...apart(job, role),
-    ...given,
-    ...(role === 'ps'
-      ? { readinessGates: [...(given.readinessGates ?? []), { conditionType: REDUNDANT_GATE }] }
-      : {}),
-    ...(role === 'scheduler' ? {} : { restartPolicy: restartPolicyOf(job, role) }),
-    terminationGracePeriodSeconds: given.terminationGracePeriodSeconds ?? graceSeconds(job, role),
-    tolerations: tolerations(given.tolerations),
+    terminationGracePeriodSeconds: graceSeconds(job, role),
     volumes: [
       { name: 'tmp', emptyDir: {} } as { name: string },
       ...(role === 'scheduler' ? stateVolumes(job) : []),
       ...tlsVolumes(job),
-      ...(given.volumes ?? []),
     ],
-    containers: [containerOf(job, role, start, mine), ...containers.filter((one) => one !== mine)],
+    containers: [containerOf(job, role, start)],
+  };
+  return {
+    ...mergePodSpec(own, given),
+    // Lists without a merge key are those of the template. The operator adds what it relies on.
+    ...(role === 'ps'
+      ? { readinessGates: [...(given.readinessGates ?? []), { conditionType: REDUNDANT_GATE }] }
+      : {}),
+    ...(role === 'scheduler' ? {} : { restartPolicy: restartPolicyOf(job, role) }),
+    tolerations: tolerations(given.tolerations ?? []),
   };
 }
 
@@ -272,4 +269,20 @@ export function podOf(
     metadata: podMeta(job, role, { ...meta, labels }),
     spec: podSpecOf(job, role, selector),
   };
+}
+
+/** The job without templates that cannot be merged, and what is wrong with each of these. */
+export function withSoundTemplates(job: TrainingJob): {
+  job: TrainingJob;
+  problems: ReadonlyMap<PodRole, string>;
+} {
+  const problems = new Map<PodRole, string>();
+  const replicaSpecs = { ...job.spec.replicaSpecs };
+  for (const role of ['scheduler', 'ps', 'worker'] as const) {
+    const problem = templateProblem(replicaSpecs[role].template, `replicaSpecs.${role}.template`);
+    if (problem === undefined) continue;
+    problems.set(role, problem);
+    replicaSpecs[role] = { ...replicaSpecs[role], template: undefined } as never;
+  }
+  return { job: problems.size === 0 ? job : { ...job, spec: { ...job.spec, replicaSpecs } }, problems };
 }

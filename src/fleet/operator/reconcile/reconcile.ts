@@ -11,19 +11,20 @@
  *   and they end by themselves. All go only when the job is suspended and the checkpoint of it is noted
  *   (suspension.ts).
  */
+import type { ObjectManifest } from '../objects.js';
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
 import { stranded } from './apart.js';
-import { censusOf } from './census.js';
+import { type Census, censusOf } from './census.js';
 import { creations } from './creations.js';
 import { ageing, cleaning, keptForRescue } from './ended.js';
-import { fixturesOf, sameAs, secretOf } from './fixtures.js';
+import { firstPodOf, fixturesOf, sameAs, secretOf } from './fixtures.js';
 import { FOREIGN_CONDITION, retold } from './foreign.js';
 import { gates } from './gates.js';
 import { growthTold, starving } from './growth.js';
 import { schedulersOf, TOKEN_KEYS } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 import { planning } from './plan.js';
-import type { Beginning } from './pods.js';
+import { type Beginning, withSoundTemplates } from './pods.js';
 import { reclaimed } from './reclaim.js';
 import { holding, isHeld, removing } from './remains.js';
 import { removals } from './removals.js';
@@ -32,6 +33,7 @@ import { asks } from './scaling/asks.js';
 import { goalOf } from './scaling/goal.js';
 import { scalerSteps } from './scaling/scalers.js';
 import { beginningOf, begun, hasEnded, outcomeOf, statusOf } from './status.js';
+import { lookAgain, stuckOf, stuckTold } from './stuck.js';
 import { isPaused, type Stage, stageOf, suspending } from './suspension.js';
 import { deadlineOf, type ReconcileVerdict, verdictOf } from './verdict.js';
 
@@ -42,7 +44,10 @@ const WARNS: ReadonlySet<string> = new Set(['Degraded', 'Lost', 'Refused']);
 
 /** Objects that not every job has. */
 const OPTIONAL: ReadonlySet<string> = new Set(['NetworkPolicy', 'PodMonitor', 'PodGroup']);
+const isSet = ({ kind }: ObjectManifest): boolean => kind === 'StatefulSet';
 const NONE: ReadonlySet<string> = new Set();
+/** Time in which the controller of StatefulSets makes the Pod of a scheduler. */
+const CONTROLLER_MS = 5000;
 
 function told(job: TrainingJob, status: TrainingJobStatus): Action[] {
   const event = (reason: string, message: string, warns = false): Action => ({
@@ -76,8 +81,23 @@ function fixtures(observed: ObservedJob, stage: Stage, start: Beginning, leastPs
   return [{ kind: 'secret', object: secretOf(job), keys: TOKEN_KEYS }, ...actions];
 }
 
-export function reconcile(observed: ObservedJob): Action[] {
-  const { job } = observed;
+/**
+ * Where the Pod of a scheduler does not come, the API server is asked whether it would take one. Again and
+ * again, with the pauses of passes that meet a refusal.
+ */
+function tried({ now, owned }: ObservedJob, census: Census, made: readonly Action[]): Action[] {
+  const set = (owned as readonly ObjectManifest[]).find(isSet);
+  const { replicas = 0 } = (set?.spec ?? {}) as { replicas?: number };
+  const applies = made.some((one) => one.kind === 'apply' && isSet(one.object));
+  const since = Date.parse(set?.metadata.creationTimestamp ?? '');
+  if (!set || applies || replicas === 0 || census.scheduler.length > 0 || Number.isNaN(since)) return [];
+  const at = since + CONTROLLER_MS;
+  return [now < at ? { kind: 'wake', at } : { kind: 'try', object: firstPodOf(set) }];
+}
+
+export function reconcile(seen: ObservedJob): Action[] {
+  const { job, problems } = withSoundTemplates(seen.job);
+  const observed = { ...seen, job };
   const census = censusOf(observed);
   if (job.metadata.deletionTimestamp !== undefined) return isHeld(job) ? removing(observed, census) : [];
   const over = hasEnded(job.status);
@@ -92,21 +112,30 @@ export function reconcile(observed: ObservedJob): Action[] {
   // A pausing job wants no workers.
   const goal = stage === 'none' ? wanted : { ...wanted, workers: 0 };
   const { actions: made, next } = goesOn
-    ? creations(observed, census, start, goal)
+    ? creations(observed, census, start, goal, problems)
     : { actions: [], next: job.status?.nextIndex ?? { ps: 0, worker: 0 } };
-  const status = statusOf(observed, { census, start, verdict, next, goal: wanted, stage });
+  // A job that never began has no objects, and a new life begins in the next pass.
+  const never = stage === 'suspended' && job.status?.startPs === undefined;
+  const fixed =
+    never || stage === 'returning'
+      ? []
+      : [...holding(job), ...fixtures(observed, stage, beginningOf(start), goal.leastPs)].filter(
+          (one) => !(goesOn && problems.has('scheduler') && one.kind === 'apply' && isSet(one.object)),
+        );
+  const making = goesOn ? [...made, ...tried(observed, census, fixed)] : made;
+  const all = [...fixed, ...making];
+  const stuck = goesOn ? stuckOf(observed, census, all, [...problems.values()][0]) : undefined;
+  const status = statusOf(observed, { census, start, verdict, next, goal: wanted, stage, stuck });
   const deadline = goesOn ? deadlineOf(job, start.startTime) : undefined;
   return [
     ...(sameValue(status, job.status) ? [] : [{ kind: 'status' as const, status }]),
     ...told(job, status),
     ...(goesOn ? growthTold(job, census, status.memory) : []),
-    // A job that never began has no objects, and a new life begins in the next pass.
-    ...(status.startPs === undefined || stage === 'returning'
-      ? []
-      : [...holding(job), ...fixtures(observed, stage, beginningOf(start), goal.leastPs)]),
+    ...(goesOn ? stuckTold(observed, stuck) : []),
+    ...fixed,
     ...stranded(observed, census),
     ...(goesOn ? retold(observed, census) : []),
-    ...made,
+    ...making,
     ...(goesOn ? removals(observed, census, goal) : []),
     ...(goesOn && stage === 'none' ? asks(observed, census, goal) : []),
     ...(goesOn ? gates(observed, census, goal) : []),
@@ -115,6 +144,7 @@ export function reconcile(observed: ObservedJob): Action[] {
     // ScaleOut and ScaleIn of a job that pauses wait.
     ...(ends || stage === 'none' ? scalerSteps(observed, census, goal, ends) : []),
     ...(over ? [...cleaning(observed, census), ...ageing(observed)] : []),
+    ...(goesOn ? lookAgain(observed, census) : []),
     ...(deadline === undefined ? [] : [{ kind: 'wake' as const, at: deadline }]),
   ];
 }

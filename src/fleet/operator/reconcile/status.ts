@@ -10,6 +10,7 @@ import { startPlan } from './plan.js';
 import type { Beginning } from './pods.js';
 import type { ScalingGoal } from './scaling/goal.js';
 import { scalingStatusOf } from './scaling/progress.js';
+import { type Stuck, stuckCondition } from './stuck.js';
 import { isPaused, type Stage, savedFor } from './suspension.js';
 import { timeOf } from './time.js';
 import { ownFailures, type ReconcileVerdict } from './verdict.js';
@@ -61,6 +62,7 @@ interface Passed {
   next: { ps: number; worker: number };
   goal: ScalingGoal;
   stage: Stage;
+  stuck: Stuck | undefined;
 }
 
 export const beginningOf = (start: ReturnType<typeof begun>): Beginning => {
@@ -89,7 +91,7 @@ const selectorText = (selector: Record<string, string>): string =>
 /** The status after a pass. A job that has ended keeps its outcome, whatever becomes of its Pods. */
 export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStatus {
   const { job, report, now } = observed;
-  const { census, start, verdict, next: nextIndex, goal, stage } = passed;
+  const { census, start, verdict, next: nextIndex, goal, stage, stuck } = passed;
   const ended = hasEnded(job.status);
   const scaling = ended || verdict.ended ? {} : scalingStatusOf(observed, census, goal);
   const phase = ended ? job.status!.phase! : phaseOf(observed, passed, scaling.currentScaler);
@@ -109,9 +111,14 @@ export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStat
   const lastCheckpoint = report?.lastCheckpoint ?? start.lastCheckpoint;
   const conditions = ended
     ? (start.conditions ?? [])
-    : since(conditionsOf(observed, census, verdict, phase, goal, stage), start.conditions, now);
-  const { currentScaler: _, change: __, targetPs: ___, ...more } = start;
+    : since(
+        [...conditionsOf(observed, census, verdict, phase, goal, stage), ...stuckCondition(job, stuck)],
+        ...([start.conditions, now] as const),
+      );
+  const { currentScaler: _, change: __, targetPs: ___, reason: before, ...more } = start;
   const { startTime, startPs, startCheckpoint, ...kept } = more;
+  const failure = verdict.ended && verdict.phase === 'Failed' ? verdict.reason : undefined;
+  const reason = ended ? before : (failure ?? stuck?.reason);
   // A job that is suspended before it began has no beginning.
   const never = stage === 'suspended' && job.status?.startPs === undefined;
   return {
@@ -120,6 +127,7 @@ export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStat
     ...(never ? {} : { startTime, startPs, startCheckpoint }),
     ...(suspended ? { suspended } : {}),
     ...{ phase, replicaStatuses, nextIndex, conditions },
+    ...(reason === undefined ? {} : { reason }),
     ...(job.metadata.generation === undefined ? {} : { observedGeneration: job.metadata.generation }),
     ...(verdict.ended && start.completionTime === undefined ? { completionTime: timeOf(now) } : {}),
     ...(ended ? {} : lastHeardOf(observed)),

@@ -46,11 +46,16 @@ function problemOf(census: Census): { member: Member; problem: string } | undefi
 }
 
 /** The end of a process in one line, with its last words. */
-export function describeEnd({ name, exit, starved, pod }: Member): string {
+export function describeEnd({
+  name,
+  exit,
+  starved,
+  pod,
+}: Pick<Member, 'name' | 'exit' | 'starved'> & Partial<Pick<Member, 'pod'>>): string {
   if (!exit) return `${name} failed`;
   const how = exit.signal ? `signal ${exit.signal}` : (exit.reason ?? 'Error');
   const last = exit.message?.trim().split('\n').at(-1);
-  const had = quantityOf(memoryOf(pod) ?? 0);
+  const had = quantityOf((pod && memoryOf(pod)) ?? 0);
   const spent = starved === 'spent' ? `, with ${had} of memory, and resourceLimits allows no more` : '';
   return `${name}: exit code ${exit.exitCode} (${how})${last ? `: ${last}` : ''}${spent}`;
 }

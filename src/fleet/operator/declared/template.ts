@@ -1,0 +1,33 @@
+/**
+ * Template of the Pods of a role. What the operator reads of it has its type here. The rest goes to the API
+ * server as it is, which refuses fields that it does not know when the Pod is made.
+ *
+ * A whole schema would refuse them when the job is applied. It has 63 kB for each of the three roles, without
+ * descriptions, in place of 8 kB. And it would be that of one version of Kubernetes: fields of later versions
+ * would be dropped silently for everybody but kubectl.
+ */
+import type { PodTemplate } from '../objects.js';
+import { type Field, list, map, object, open, required, text } from '../schema.js';
+
+const NAMED = { name: required(text('', { minLength: 1 })) };
+/** Objects with a name each. YAML has null for a list of which all lines are gone. */
+const named = (fields: Parameters<typeof open>[1] = {}) =>
+  list('', open<{ name: string }>('', { ...NAMED, ...fields }), {
+    ...{ nullable: true, 'x-kubernetes-list-type': 'map', 'x-kubernetes-list-map-keys': ['name'] },
+  });
+const others = () => list('', open<object>(''), { nullable: true });
+const containers = () =>
+  named({ env: others(), volumeMounts: others(), ports: others(), resources: open('') });
+
+const FIELDS = object('A PodTemplateSpec. It is merged into what the operator says, by names.', {
+  metadata: object('', { labels: map('', text('')), annotations: map('', text('')) }),
+  spec: open<NonNullable<PodTemplate['spec']>>('Its container "kintsugi" runs the role.', {
+    containers: containers(),
+    initContainers: containers(),
+    volumes: named(),
+    ...{ tolerations: others(), readinessGates: others(), topologySpreadConstraints: others() },
+    ...{ imagePullSecrets: others(), securityContext: open('') },
+  }),
+});
+
+export const TEMPLATE: Field<PodTemplate, 'optional'> = { schema: FIELDS.schema, presence: 'optional' };

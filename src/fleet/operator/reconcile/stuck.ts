@@ -1,0 +1,170 @@
+/** Why a job does not go on: what the API server does not take, and what its Pods wait for. */
+import type { ContainerStatus, ObjectCondition, Pod } from '../objects.js';
+import type { TrainingJob } from '../types.js';
+import { type Census, inState, type Member } from './census.js';
+import { foreignCondition } from './foreign.js';
+import { REPLICATED } from './names.js';
+import type { Action, ObservedJob, RefusedObject } from './observed.js';
+import { describeEnd } from './verdict.js';
+
+/** The most serious first: one that a user has to mend comes before one that may pass. */
+const REASONS = [
+  ...([
+    'ForeignState',
+    'BadTemplate',
+    'Refused',
+    'Admission',
+    'Quota',
+    'Image',
+    'Secret',
+    'Config',
+    'Volume',
+  ] as const),
+  ...(['Crashing', 'NotStarting', 'Unschedulable', 'Gated'] as const),
+];
+export type StuckReason = (typeof REASONS)[number];
+
+export interface Stuck {
+  reason: StuckReason;
+  message: string;
+}
+
+/** A Pod that has a machine, and no container after so long, waits for something. */
+export const MOUNT_MS = 10_000;
+const LONGEST_MESSAGE = 1000;
+
+const IMAGE = new Set([
+  ...['ErrImagePull', 'ImagePullBackOff', 'InvalidImageName', 'ErrImageNeverPull', 'ImageInspectError'],
+  ...['RegistryUnavailable', 'SignatureValidationFailed'],
+]);
+const OF_VOLUMES = /persistentvolumeclaim|unbound|volume node affinity/i;
+/** Last words of a role that cannot write to a directory. */
+const NOT_WRITABLE = /(STORE_FAILED|PLACE_FAILED|SYSTEM_LIMIT): .*\b(EACCES|EPERM|EROFS|ENOSPC|EDQUOT)\b/;
+const WRITABLE_HINT =
+  'a volume takes what the user of the Pod writes when securityContext.fsGroup or an init container gives ' +
+  'it the right, and when there is room';
+
+function refusedFor({ message }: RefusedObject): StuckReason {
+  if (/(exceeded|failed) quota/.test(message)) return 'Quota';
+  if (/admission webhook|violates PodSecurity|ValidatingAdmissionPolicy/.test(message)) return 'Admission';
+  return 'Refused';
+}
+
+/** The trouble of a container that waits, or that ends again and again. */
+function ofContainer({ name, state, lastState, restartCount, ready }: ContainerStatus): Stuck | undefined {
+  const { reason = '', message } = state?.waiting ?? {};
+  const text = `${name}: ${reason}${message ? `: ${message}` : ''}`;
+  if (IMAGE.has(reason)) return { reason: 'Image', message: text };
+  if (reason === 'CreateContainerConfigError')
+    return { reason: /secret/i.test(message ?? '') ? 'Secret' : 'Config', message: text };
+  if (reason === 'CreateContainerError' || reason === 'RunContainerError')
+    return { reason: 'Config', message: text };
+  const exit = state?.terminated ?? lastState?.terminated;
+  // A process that has ended twice before it ever served does not serve the third time without a change.
+  if (exit === undefined || exit.exitCode === 0 || ready) return undefined;
+  if (reason !== 'CrashLoopBackOff' && restartCount < 2) return undefined;
+  const said = describeEnd({ name, exit });
+  return NOT_WRITABLE.test(exit.message ?? '')
+    ? { reason: 'Volume', message: `${said}; ${WRITABLE_HINT}` }
+    : { reason: 'Crashing', message: said };
+}
+
+const scheduled = ({ status }: Pod): ObjectCondition | undefined =>
+  status?.conditions?.find(({ type }) => type === 'PodScheduled');
+
+/** When a Pod whose containers have not begun has waited long. Undefined: they have, or it has no machine. */
+export function overdueAt(pod: Pod): number | undefined {
+  const { status } = pod;
+  const containers = [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])];
+  const begun = containers.some(
+    ({ state }) => state?.running !== undefined || state?.terminated !== undefined,
+  );
+  const placed = scheduled(pod);
+  if (pod.metadata.deletionTimestamp !== undefined || status?.phase !== 'Pending' || begun) return undefined;
+  if (placed?.status !== 'True' || placed.lastTransitionTime === undefined) return undefined;
+  return Date.parse(placed.lastTransitionTime) + MOUNT_MS;
+}
+
+/** The trouble that the machine of a Pod tells of in events. */
+function ofMachine(said: string): Stuck {
+  if (/\bsecret\b/i.test(said)) return { reason: 'Secret', message: said };
+  if (/mount|attach|volume|configmap/i.test(said)) return { reason: 'Volume', message: said };
+  return { reason: 'NotStarting', message: said };
+}
+
+function ofPod({ pod, name, state }: Member, { now, troubles }: ObservedJob): Stuck | undefined {
+  if (state !== 'active') return undefined;
+  const { initContainerStatuses = [], containerStatuses = [] } = pod.status ?? {};
+  const placed = scheduled(pod);
+  const said = troubles?.get(name);
+  let found: Stuck | undefined;
+  for (const one of [...initContainerStatuses, ...containerStatuses]) found ??= ofContainer(one);
+  if (!found && said !== undefined && (overdueAt(pod) ?? Number.POSITIVE_INFINITY) <= now)
+    found = ofMachine(said);
+  if (!found && placed?.status === 'False' && placed.reason === 'Unschedulable') {
+    const message = placed.message ?? 'no machine has room for it';
+    found = { reason: OF_VOLUMES.test(message) ? 'Volume' : 'Unschedulable', message };
+  }
+  if (!found && placed?.status === 'False' && placed.reason === 'SchedulingGated')
+    found = { reason: 'Gated', message: placed.message ?? 'it waits for its gates' };
+  return found && { ...found, message: `${name}: ${found.message}` };
+}
+
+/**
+ * Why the job does not go on; undefined: nothing keeps it. `making`: what this pass asks the API server for.
+ * What it refused before, and what is not asked for any more, keeps nobody.
+ */
+export function stuckOf(
+  observed: ObservedJob,
+  census: Census,
+  making: readonly Action[],
+  badTemplate: string | undefined,
+): Stuck | undefined {
+  const asked = new Set(
+    making.flatMap((one) => ('object' in one ? [`${one.object.kind}/${one.object.metadata.name}`] : [])),
+  );
+  const found: Stuck[] = [];
+  const foreign = foreignCondition(observed, census);
+  if (foreign?.status === 'True') found.push({ reason: 'ForeignState', message: foreign.message ?? '' });
+  if (badTemplate !== undefined) found.push({ reason: 'BadTemplate', message: badTemplate });
+  for (const refusal of observed.refusals ?? []) {
+    const { kind, metadata } = refusal.object;
+    if (!asked.has(`${kind}/${metadata.name}`)) continue;
+    found.push({ reason: refusedFor(refusal), message: `${kind} ${metadata.name}: ${refusal.message}` });
+  }
+  for (const member of [...census.scheduler, ...REPLICATED.flatMap((role) => census[role])]) {
+    const one = ofPod(member, observed);
+    if (one) found.push(one);
+  }
+  const rank = ({ reason }: Stuck): number => REASONS.indexOf(reason);
+  const [first, ...others] = found.sort((a, b) => rank(a) - rank(b));
+  if (!first) return undefined;
+  const more = others.filter(({ reason }) => reason === first.reason).length;
+  const message = `${first.message.slice(0, LONGEST_MESSAGE)}${more > 0 ? ` (and ${more} more)` : ''}`;
+  return { reason: first.reason, message };
+}
+
+/** The condition of a job that is stuck, or that was. */
+export function stuckCondition({ status }: TrainingJob, stuck: Stuck | undefined): ObjectCondition[] {
+  if (stuck) return [{ type: 'Stuck', status: 'True', ...stuck }];
+  const was = status?.conditions?.some(({ type }) => type === 'Stuck');
+  return was ? [{ type: 'Stuck', status: 'False', reason: 'Settled' }] : [];
+}
+
+/** Asks for a pass at which Pods that have no container yet are looked at. */
+export function lookAgain({ now }: ObservedJob, census: Census): Action[] {
+  const members = inState([...census.scheduler, ...census.ps, ...census.worker], 'active');
+  const times = members.map(({ pod }) => overdueAt(pod)).filter((at) => at !== undefined && at > now);
+  return times.length === 0 ? [] : [{ kind: 'wake', at: Math.min(...(times as number[])) }];
+}
+
+/** An event about a new reason. RefusedObjects have events of their own. */
+export function stuckTold({ job, refusals = [] }: ObservedJob, stuck: Stuck | undefined): Action[] {
+  const before = job.status?.conditions?.find(({ type }) => type === 'Stuck');
+  if (!stuck || (before?.status === 'True' && before.reason === stuck.reason)) return [];
+  if (refusals.some(({ message }) => stuck.message.includes(message.slice(0, 100)))) return [];
+  const { reason, message } = stuck;
+  // The condition `ForeignState` is told by itself.
+  if (reason === 'ForeignState') return [];
+  return [{ kind: 'event', type: 'Warning', reason: `Stuck${reason}`, message, counted: true }];
+}

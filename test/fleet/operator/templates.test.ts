@@ -1,0 +1,92 @@
+/** Templates of users, merged into the Pods that the operator makes. */
+import { describe, expect, it } from 'vitest';
+import type { Container, Pod, PodSpec } from '../../../src/fleet/operator/objects.js';
+import { mergePodSpec, templateProblem } from '../../../src/fleet/operator/reconcile/merge.js';
+import { podOf, podSpecOf } from '../../../src/fleet/operator/reconcile/pods.js';
+import { MERGES } from './merges.js';
+import { jobOf } from './support.js';
+
+const POD_SECURITY = {
+  ...{ runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1000, fsGroup: 1000 },
+  seccompProfile: { type: 'RuntimeDefault' },
+};
+const SECURITY = {
+  ...{ allowPrivilegeEscalation: false, readOnlyRootFilesystem: true },
+  capabilities: { drop: ['ALL'] },
+};
+const specWith = (spec: object): PodSpec =>
+  podSpecOf(jobOf({ ps: { template: { spec: spec as PodSpec } } }), 'ps', {});
+const mainWith = (fields: object): Container =>
+  specWith({ containers: [{ name: 'kintsugi', ...fields }] }).containers![0]!;
+
+describe('a strategic merge', () => {
+  it.each(MERGES)('$what', ({ base, given, merged }) => {
+    expect(mergePodSpec(base, given)).toEqual(merged);
+  });
+
+  it('leaves both as they are', () => {
+    for (const { base, given } of MERGES) {
+      const before = structuredClone({ base, given });
+      mergePodSpec(base, given);
+      expect({ base, given }).toEqual(before);
+    }
+  });
+
+  it.each([
+    [{ $patch: 'replace' }, 'template.spec.$patch'],
+    [{ containers: [{ name: 'side', $patch: 'delete' }] }, 'template.spec.containers[0].$patch'],
+    [{ securityContext: { $retainKeys: ['fsGroup'] } }, 'template.spec.securityContext.$retainKeys'],
+    [{ '$setElementOrder/volumes': [] }, 'template.spec.$setElementOrder/volumes'],
+    [{ tolerations: [{ $patch: 'replace' }] }, 'template.spec.tolerations[0].$patch'],
+    [{ '$deleteFromPrimitiveList/x': [] }, 'template.spec.$deleteFromPrimitiveList/x'],
+  ])('refuses directives of a patch: %j', (given, path) => {
+    const problem = templateProblem({ spec: given as PodSpec }, 'template');
+    expect(problem).toBe(
+      `"${path}" is a directive of a patch, and a template is none: name the fields that are to differ`,
+    );
+  });
+});
+
+describe('a template', () => {
+  it('of which one field concerns security keeps all others', () => {
+    expect(specWith({ securityContext: { fsGroup: 2000 } }).securityContext).toEqual({
+      ...POD_SECURITY,
+      fsGroup: 2000,
+    });
+    expect(mainWith({ securityContext: { capabilities: { add: ['NET_BIND_SERVICE'] } } })).toMatchObject({
+      securityContext: { ...SECURITY, capabilities: { drop: ['ALL'], add: ['NET_BIND_SERVICE'] } },
+    });
+  });
+
+  it('weakens what it names, and nothing else', () => {
+    const weak = specWith({ securityContext: { runAsNonRoot: false, runAsUser: 0 } });
+    expect(weak.securityContext).toEqual({ ...POD_SECURITY, runAsNonRoot: false, runAsUser: 0 });
+    expect(weak.containers![0]!.securityContext).toEqual(SECURITY);
+    const writable = mainWith({ securityContext: { readOnlyRootFilesystem: false } });
+    expect(writable.securityContext).toEqual({ ...SECURITY, readOnlyRootFilesystem: false });
+  });
+
+  it('changes one field of the probe, a mount, a variable or a volume', () => {
+    expect(mainWith({ readinessProbe: { timeoutSeconds: 30 } }).readinessProbe).toEqual({
+      ...{ httpGet: { path: '/readyz', port: 7100 }, periodSeconds: 2, timeoutSeconds: 30 },
+    });
+    const mounts = mainWith({ volumeMounts: [{ name: 'big', mountPath: '/tmp' }] }).volumeMounts;
+    expect(mounts).toEqual([{ name: 'big', mountPath: '/tmp' }]);
+    const { env } = mainWith({ env: [{ name: 'NODE_NAME', value: 'fixed' }] });
+    expect(env!.filter(({ name }) => name === 'NODE_NAME')).toEqual([{ name: 'NODE_NAME', value: 'fixed' }]);
+    const { volumes } = specWith({ volumes: [{ name: 'tmp', emptyDir: { sizeLimit: '1Gi' } }] });
+    expect(volumes).toEqual([{ name: 'tmp', emptyDir: { sizeLimit: '1Gi' } }]);
+  });
+
+  it('cannot take the gate, the name or the restart policy from a Pod', () => {
+    const job = jobOf({
+      ps: { template: { spec: { restartPolicy: 'Never', readinessGates: [{ conditionType: 'a/b' }] } } },
+    });
+    const { spec } = podOf(job, 'ps', 0, {}) as unknown as Pod;
+    expect(spec.restartPolicy).toBe('OnFailure');
+    expect(spec.readinessGates).toEqual([
+      { conditionType: 'a/b' },
+      { conditionType: 'kintsugi.dev/redundant' },
+    ]);
+  });
+});
