@@ -60,6 +60,7 @@ export {
   type ScanBatch,
   type ScanOptions,
   type Table,
+  type TableChanges,
   type TableOptions,
 } from './library/client/client.js';
 export { type Observable, Observer, type ObserverOptions } from './library/observe/observer.js';

@@ -12,8 +12,10 @@ namespace kintsugi {
 Fault Shard::addTable(const TableSpec& spec) {
   if (spec.id >> 31) return badArgument("table id must be below 2^31");
   if (spec.dim < 1 || spec.dim > kMaxDim) return badArgument("dim must be 1 to 65536");
-  if (const Table* there = table(spec.id)) {
-    return there->spec() == spec ? Fault{} : badArgument("the table exists with another specification");
+  if (Table* there = find(spec.id)) {
+    if (!there->spec().isSameTable(spec)) return badArgument("the table exists with another specification");
+    there->setRate(spec.optimizer.lr);
+    return {};
   }
   if (tables_.size() >= kMaxTables) return badArgument("too many tables");
   tables_.emplace(spec.id, std::make_unique<Table>(*memory_, spec));

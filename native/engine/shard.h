@@ -71,6 +71,7 @@ class Shard {
   Shard(std::shared_ptr<Memory> memory, std::uint32_t member, std::uint32_t k, std::uint32_t r)
       : memory_(std::move(memory)), member_(member), k_(k), r_(r) {}
 
+  /** Adds a table. One that is there takes the learning rate of `spec`; everything else must be the same. */
   Fault addTable(const TableSpec& spec);
   Fault adopt(std::uint32_t table, std::uint32_t extent);
   /** Extents of these tables that `adopt` takes when there is memory. */

@@ -20,6 +20,8 @@ class Table {
   Table(Memory& memory, const TableSpec& spec);
 
   const TableSpec& spec() const { return spec_; }
+  /** Pushes from now on have this learning rate. Rows and deltas that are there stay as they are. */
+  void setRate(double lr) { spec_.optimizer.lr = lr; }
   std::uint32_t extent() const { return extent_; }
   /** Keys are present and indexed. */
   bool ready() const { return ready_; }

@@ -4,6 +4,12 @@
 
 namespace kintsugi {
 
+bool TableSpec::isSameTable(const TableSpec& other) const {
+  TableSpec rated = other;
+  if (!optimizerOf(optimizer.kind).fixedRate) rated.optimizer.lr = optimizer.lr;
+  return *this == rated;
+}
+
 static constexpr double kUnit = 1.0 / (1 << 24);  // of a 24-bit draw
 
 // Twelve uniforms, added as integers so that only one rounding happens; no logarithm, no cosine, hence the

@@ -30,6 +30,8 @@ struct TableSpec {
   std::uint32_t stride() const { return (width() * 4 + 15) / 16 * 16; }
 
   bool operator==(const TableSpec&) const = default;
+  /** The same table: all but the learning rate, which may change where it is no part of the state. */
+  bool isSameTable(const TableSpec& other) const;
 };
 
 /** The values of a row that was never pushed: a pure function of (seed, key, column), the same bits

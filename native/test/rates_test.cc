@@ -42,6 +42,41 @@ TEST(aPushMayHaveItsOwnRate) {
   }
 }
 
+TEST(aTableTakesAnotherRate) {
+  for (const Optimizer& optimizer : kOptimizers) {
+    TableSpec given = tableSpec(1, 5, optimizer.kind, InitializerKind::Uniform);
+    if (!optimizer.fixedRate) given = scheduled(given);
+    TableSpec other = given, wider = given;
+    other.optimizer.lr = 0.3f;
+    wider.dim++;
+    const auto memory = std::make_shared<Memory>(0);
+    Shard changed(memory, 0, 1, 1), before(memory, 0, 1, 1), follower(memory, 0, 1, 1);
+    for (Shard* shard : {&changed, &before, &follower}) CHECK(!shard->addTable(given));
+    const Bytes section = encode(0, {part(1, 5, {1, 2}, 0.25f)}, true);
+    CHECK(changed.push(view(section)) == Status::Applied);
+    CHECK(before.push(view(section)) == Status::Applied);
+    CHECK(changed.addTable(wider));
+    CHECK(static_cast<bool>(changed.addTable(other)) == optimizer.fixedRate);
+    const double lr = optimizer.fixedRate ? given.optimizer.lr : other.optimizer.lr;
+    CHECK(changed.table(1)->spec().optimizer.lr == lr);
+    // The first push of the batch has the old rate, and the second one has the new rate.
+    CHECK(changed.push(view(section)) == Status::Applied);
+    PartData rated = part(1, 5, {1, 2}, 0.25f);
+    rated.lr = rateBits(static_cast<float>(lr));
+    const bool isPlain = optimizer.fixedRate;
+    CHECK(before.push(view(isPlain ? section : encode(0, {rated}, true))) == Status::Applied);
+    const Bytes delta = flushed(changed);
+    CHECK(delta == flushed(before));
+    // A shard that follows it needs no rate.
+    CHECK(follower.applyDelta(view(delta)) == Status::Applied);
+    const Bytes question = encode(0, {part(1, 5, {1, 2}, 0)}, false);
+    const auto rows = [&](Shard& shard) {
+      return answerOf([&](const Allocate& to) { CHECK(shard.pull(view(question), to) == Status::Applied); });
+    };
+    CHECK(rows(follower) == rows(changed));
+  }
+}
+
 TEST(ratesThatAreNone) {
   const auto memory = std::make_shared<Memory>(0);
   Shard shard(memory, 0, 1, 1);

@@ -77,23 +77,34 @@ export function optimizerSpec(kind: string, lr: number, flag = '--optimizer'): O
   throw bad(`${flag} must be one of ${OPTIMIZER_KINDS.join(', ')}, not "${kind}"`);
 }
 
+/** Learning rates of new tables, where no flag gives another one. */
+const USUAL_LR = 0.05;
+const USUAL_DENSE_LR = 1e-3;
+
 export interface OptimizerFlags {
   optimizer: string;
-  lr: number;
+  /** Undefined: `USUAL_LR`. */
+  lr?: number;
   clipNorm?: number;
   lrSchedule?: string;
 }
 
 /** The optimizer of the embedding, with its clipping and its schedule. @throws BAD_ARGUMENT */
-export function embeddingOptimizer({ optimizer, lr, clipNorm, lrSchedule }: OptimizerFlags): OptimizerSpec {
+export function embeddingOptimizer(flags: OptimizerFlags): OptimizerSpec {
+  const { optimizer, lr, clipNorm, lrSchedule } = flags;
   const spec: OptimizerSpec = {
-    ...optimizerSpec(optimizer, lr),
+    ...optimizerSpec(optimizer, lr ?? USUAL_LR),
     ...(clipNorm !== undefined && { clipNorm }),
     ...(lrSchedule !== undefined && { schedule: scheduleSpec(lrSchedule) }),
   };
   const problem = optimizerProblem(spec);
   if (problem) throw bad(problem);
   return spec;
+}
+
+/** The optimizer of the dense parameters. @throws BAD_ARGUMENT */
+export function denseOptimizerOf(flags: Pick<TrainingFlags, 'denseOptimizer' | 'denseLr'>): OptimizerSpec {
+  return optimizerSpec(flags.denseOptimizer, flags.denseLr ?? USUAL_DENSE_LR, '--dense-optimizer');
 }
 
 /** A schedule, for example "cosine,warmup=10,steps=1000". Its parameters are checked by its optimizer. */
@@ -263,9 +274,17 @@ export function withTraining(command: Command): Command {
       .option('--batch <n>', 'rows per step', integer('--batch', 1, 1 << 20), 256)
       .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
       .option('--optimizer <name>', `of the embedding: ${OPTIMIZER_KINDS.join(', ')}`, 'adagrad')
-      .option('--lr <rate>', 'learning rate of the embedding', positive('--lr'), 0.05)
+      .option(
+        '--lr <rate>',
+        `learning rate of the embedding (default: ${USUAL_LR}, or as the tables of the job have it)`,
+        positive('--lr'),
+      )
       .option('--dense-optimizer <name>', 'of the dense parameters, one of the same', 'adam')
-      .option('--dense-lr <rate>', 'learning rate of the dense parameters', positive('--dense-lr'), 1e-3)
+      .option(
+        '--dense-lr <rate>',
+        `learning rate of the dense parameters (default: ${USUAL_DENSE_LR}, or as the job has it)`,
+        positive('--dense-lr'),
+      )
       .option('--bottom <widths>', 'layers of the bottom MLP (default: 64-<dim>)')
       .option('--top <widths>', 'layers of the top MLP (default: 256-64-1)')
       .option('--model <file.js>', 'a model of your own: a file that exports a model factory')
@@ -300,7 +319,7 @@ export interface TrainingFlags extends OptimizerFlags {
   batch: number;
   dim: number;
   denseOptimizer: string;
-  denseLr: number;
+  denseLr?: number;
   bottom?: string;
   top?: string;
   model?: string;

@@ -26,11 +26,11 @@ import { RunFailure } from './failure.js';
 import {
   checkEpochs,
   DEFAULT_CODE,
+  denseOptimizerOf,
   duration,
   embeddingOptimizer,
   integer,
   nodeTokenOf,
-  optimizerSpec,
   type SharedFlags,
   size,
   stalenessOf,
@@ -86,13 +86,11 @@ function sizeText(flag: string) {
 /** The training flags as arguments of a worker. */
 export function workerArgs(flags: TrainingFlags): string[] {
   embeddingOptimizer(flags);
-  optimizerSpec(flags.denseOptimizer, flags.denseLr, '--dense-optimizer');
-  const args = ['--batch', flags.batch, '--dim', flags.dim, '--optimizer', flags.optimizer, '--lr', flags.lr];
+  denseOptimizerOf(flags);
+  const args = ['--batch', flags.batch, '--dim', flags.dim, '--optimizer', flags.optimizer];
   args.push(
     '--dense-optimizer',
     flags.denseOptimizer,
-    '--dense-lr',
-    flags.denseLr,
     '--seed',
     flags.seed,
     '--in-flight',
@@ -100,6 +98,8 @@ export function workerArgs(flags: TrainingFlags): string[] {
     '--threads',
     flags.threads,
   );
+  if (flags.lr !== undefined) args.push('--lr', flags.lr);
+  if (flags.denseLr !== undefined) args.push('--dense-lr', flags.denseLr);
   if (flags.clipNorm !== undefined) args.push('--clip-norm', flags.clipNorm);
   if (flags.lrSchedule !== undefined) args.push('--lr-schedule', flags.lrSchedule);
   if (flags.rangeBatches !== undefined) args.push('--range-batches', flags.rangeBatches);

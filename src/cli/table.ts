@@ -1,5 +1,6 @@
-/** `kintsugi table`: the tables of a running job, with their specifications and sizes. */
+/** `kintsugi table`: the tables of a running job, with their specifications and sizes, and their rates. */
 import { type Command, Option } from 'commander';
+import { KintsugiError } from '../common/errors.js';
 import { bytesText, countText, harmless, table } from '../fleet/local/text.js';
 import { listTables, showTable, type TableInfo } from '../library/tools/tables.js';
 import { type ConnectFlags, withClient } from './connected.js';
@@ -74,6 +75,26 @@ async function runShow(name: string, flags: ShowFlags): Promise<void> {
   });
 }
 
+/** The rate of `lr=0.01`. @throws BAD_ARGUMENT */
+function rateOf(settings: readonly string[]): number {
+  const [setting, ...others] = settings.map((text) => /^lr=(.+)$/.exec(text.trim())?.[1]);
+  const lr = setting === undefined ? Number.NaN : Number(setting);
+  if (others.length === 0 && Number.isFinite(lr)) return lr;
+  const text = `"${settings.join(' ')}" must be lr=NUMBER: nothing else of a table can change`;
+  throw new KintsugiError('BAD_ARGUMENT', text);
+}
+
+async function runSet(name: string, settings: string[], flags: ShowFlags): Promise<void> {
+  const lr = rateOf(settings);
+  const was = await withClient(flags, async (client) => {
+    const table = client.table(name);
+    const { optimizer } = table.spec;
+    await table.set({ lr });
+    return optimizer.lr;
+  });
+  print(flags.json, { table: name, lr, was }, () => [`table ${name}: lr ${was} -> ${lr}`]);
+}
+
 export function registerTable(program: Command): void {
   const command = program.command('table').description('The tables of a running job.');
   withScheduler(
@@ -93,4 +114,13 @@ export function registerTable(program: Command): void {
   )
     .option('--json', 'print JSON', false)
     .action(runShow);
+  withScheduler(
+    command
+      .command('set')
+      .description('Change the learning rate of a table, while the job trains.')
+      .argument('<name>', 'name of the table')
+      .argument('<lr=rate...>', 'its learning rate from now on'),
+  )
+    .option('--json', 'print JSON: table, lr and was', false)
+    .action(runSet);
 }

@@ -9,10 +9,10 @@ import {
   certificateOf,
   checkEpochs,
   clientTlsOf,
+  denseOptimizerOf,
   embeddingOptimizer,
   loggerOf,
   metricsTokenOf,
-  optimizerSpec,
   type SharedFlags,
   size,
   stalenessOf,
@@ -101,8 +101,9 @@ async function run(flags: WorkerFlags): Promise<void> {
       seed: flags.seed,
       threads: flags.deterministic ? 1 : flags.threads,
       optimizer: embeddingOptimizer(flags),
-      denseOptimizer: optimizerSpec(flags.denseOptimizer, flags.denseLr, '--dense-optimizer'),
+      denseOptimizer: denseOptimizerOf(flags),
     },
+    askedRates: { embedding: flags.lr !== undefined, dense: flags.denseLr !== undefined },
   });
 }
 

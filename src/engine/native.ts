@@ -103,8 +103,8 @@ export interface NativeMemory {
 /** One data shard: keys, rows and optimizer state of every table in one hash range. */
 export interface NativeShard {
   /**
-   * Adds a table, empty, all blocks present. Does nothing if it is there with the same spec; throws if it
-   * differs.
+   * Adds a table, empty, all blocks present. One that is there takes the learning rate of the spec for the
+   * pushes from now on; throws if anything else differs.
    */
   addTable(table: EngineTable): void;
   /**

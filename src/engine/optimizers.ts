@@ -221,13 +221,19 @@ export function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
   return problem && `optimizer ${kind}: ${problem}`;
 }
 
+/** Why the learning rate of a table with this optimizer never changes; undefined when it may. */
+export function fixedRateOf({ kind }: Pick<OptimizerSpec, 'kind'>): string | undefined {
+  const { fixedRate }: Optimizer = OPTIMIZERS[kind];
+  return fixedRate;
+}
+
 /**
  * Why a push of gradients to a table with this optimizer cannot have this learning rate, in one line;
  * undefined when it can.
  */
 export function pushRateProblem({ kind }: OptimizerSpec, lr: unknown): string | undefined {
-  const { fixedRate }: Optimizer = OPTIMIZERS[kind];
-  if (fixedRate) return `optimizer ${kind} takes no lr with a push: ${fixedRate}`;
+  const fixed = fixedRateOf({ kind });
+  if (fixed) return `optimizer ${kind} takes no lr with a push: ${fixed}`;
   const { low, high } = NOT_NEGATIVE;
   return outside(lr, NOT_NEGATIVE) ? `the lr of a push must be a number in [${low}, ${high})` : undefined;
 }

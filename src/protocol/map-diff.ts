@@ -4,7 +4,7 @@
  * changed in place, so a part that is the same object is unchanged.
  */
 import { KintsugiError } from '../common/errors.js';
-import type { ClusterMap, Group, NodeEntry, PeerId } from './map.js';
+import type { ClusterMap, Group, NodeEntry, PeerId, TableSpec } from './map.js';
 import type { MapDiff, MapMessage } from './membership.js';
 
 /** The message that takes a peer from map `before` to map `after` of the same job. */
@@ -18,7 +18,7 @@ export function diffOf(before: ClusterMap, after: ClusterMap): MapDiff | MapMess
     to: after.epoch,
     groups: groups === before.groups ? [] : groups.filter((group, g) => group !== before.groups[g]),
     ...nodeChanges(before.nodes, nodes),
-    tables: tables.slice(before.tables.length),
+    tables: tables === before.tables ? [] : tables.filter((table, i) => table !== before.tables[i]),
   };
 }
 
@@ -65,7 +65,7 @@ function applied(map: ClusterMap, diff: MapDiff): ClusterMap {
     epoch: diff.to,
     groups: groups.length === 0 ? map.groups : replaced(map.groups, groups),
     nodes: nodes.length + removed.length === 0 ? map.nodes : mergedNodes(map.nodes, nodes, removed),
-    tables: tables.length === 0 ? map.tables : [...map.tables, ...tables],
+    tables: tables.length === 0 ? map.tables : mergedTables(map.tables, tables),
   };
 }
 
@@ -77,6 +77,17 @@ function replaced(groups: readonly Group[], changed: readonly Group[]): Group[] 
     next[group.id] = group;
   }
   return next;
+}
+
+/** Changed tables stay in their places, and new ones come behind. */
+function mergedTables(before: readonly TableSpec[], changed: readonly TableSpec[]): TableSpec[] {
+  const left = new Map(changed.map((table) => [table.id, table]));
+  const next = before.map((table) => {
+    const other = left.get(table.id);
+    left.delete(table.id);
+    return other ?? table;
+  });
+  return [...next, ...left.values()];
 }
 
 function mergedNodes(

@@ -124,6 +124,11 @@ export interface TableSpec extends EngineTable {
   name: string;
   /** Name of its pool. */
   pool: string;
+  /**
+   * Learning rates that it had before, each once, oldest first, the first `MAX_EARLIER_RATES` of them. A
+   * worker that is started again with one of them changes nothing. Undefined: its rate was never changed.
+   */
+  earlierRates?: readonly number[];
 }
 
 /** The cluster map of a job. */

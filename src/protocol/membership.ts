@@ -81,7 +81,7 @@ export interface MapDiff {
   nodes: NodeEntry[];
   /** Ids of nodes that are gone. */
   removed: PeerId[];
-  /** New tables. */
+  /** Changed and new tables. */
   tables: TableSpec[];
 }
 /** The sender lacks diffs after this epoch, or an answer is overdue that a newer map would explain. */

@@ -77,6 +77,8 @@ const TABLE = {
   detach: ['client>scheduler'],
   createTables: ['client>scheduler'],
   tablesCreated: ['scheduler>client'],
+  setTable: ['client>scheduler'],
+  tableSet: ['scheduler>client'],
   status: ['client>scheduler'],
   statusReply: ['scheduler>client'],
   scale: ['client>scheduler'],

@@ -1,9 +1,11 @@
 /** The rules of a specification of a table, and the equality of two specifications. */
-import type { InitializerSpec } from '../engine/native.js';
-import { onlyKnownOptimizer, optimizerProblem, quoted } from '../engine/optimizers.js';
+import type { InitializerSpec, OptimizerSpec } from '../engine/native.js';
+import { fixedRateOf, onlyKnownOptimizer, optimizerProblem, quoted } from '../engine/optimizers.js';
 import type { Pool, TableSpec } from './map.js';
 
 export const MAX_DIM = 65_536;
+/** Earlier learning rates that a table remembers. */
+export const MAX_EARLIER_RATES = 64;
 const MAX_TABLE_NAME = 256;
 
 const INITIALIZERS: Record<string, string[]> = {
@@ -37,8 +39,15 @@ export function tableProblem(spec: Omit<TableSpec, 'id'>, pools: readonly Pool[]
   }
   if (!Number.isSafeInteger(spec.seed) || spec.seed < 0)
     return `table "${spec.name}": seed must be an integer from 0 to 2^53-1`;
-  const problem = optimizerProblem(spec.optimizer) ?? initializerProblem(spec.initializer);
+  const problem =
+    optimizerProblem(spec.optimizer) ?? initializerProblem(spec.initializer) ?? earlierProblem(spec);
   return problem && `table "${spec.name}": ${problem}`;
+}
+
+function earlierProblem({ earlierRates = [] }: Pick<TableSpec, 'earlierRates'>): string | undefined {
+  const isList = Array.isArray(earlierRates) && earlierRates.length <= MAX_EARLIER_RATES;
+  if (isList && earlierRates.every((lr) => Number.isFinite(lr))) return undefined;
+  return `earlierRates must be at most ${MAX_EARLIER_RATES} numbers`;
 }
 
 /** The kind is first, the others in the order of their names. */
@@ -82,6 +91,36 @@ export function tableDifferences(old: Omit<TableSpec, 'id'>, given: Omit<TableSp
     ...kindDifferences('initializer', old.initializer, given.initializer),
     ...difference('seed', old.seed, given.seed),
   ];
+}
+
+type Rated = Pick<TableSpec, 'optimizer' | 'earlierRates'>;
+
+/** The table with another valid learning rate; the rate that it had is an earlier one from now on. */
+export function withRate<T extends Rated>(table: T, lr: number): T {
+  const { optimizer, earlierRates = [] } = table;
+  const isNew = !earlierRates.includes(optimizer.lr) && earlierRates.length < MAX_EARLIER_RATES;
+  return {
+    ...table,
+    optimizer: { ...optimizer, lr },
+    earlierRates: isNew ? [...earlierRates, optimizer.lr] : earlierRates,
+  };
+}
+
+/**
+ * True: a worker that asks for this rate may be one that was started with it long ago, so the table keeps its
+ * own. A table whose list is full may have forgotten a rate.
+ */
+export function isOldRate({ earlierRates = [] }: Rated, lr: number): boolean {
+  return earlierRates.includes(lr) || earlierRates.length >= MAX_EARLIER_RATES;
+}
+
+/** Why the learning rate of a table cannot become `lr`, in one line; undefined when it can. */
+export function newRateProblem({ optimizer }: Pick<TableSpec, 'optimizer'>, lr: unknown): string | undefined {
+  const changed = { ...optimizer, lr } as OptimizerSpec;
+  const fixed = lr === optimizer.lr ? undefined : fixedRateOf(optimizer);
+  return fixed
+    ? `optimizer ${optimizer.kind}: lr stays ${optimizer.lr} and cannot become ${lr}: ${fixed}`
+    : optimizerProblem(changed);
 }
 
 /** A valid specification with known fields only: a message may have others, and the map takes none. */

@@ -36,6 +36,8 @@ const u64: FieldCheck = (v) => natural(v) || (typeof v === 'bigint' && v >= 0n &
 
 const ratio: FieldCheck = (v) => typeof v === 'number' && Number.isFinite(v) && v >= 0;
 
+const finite: FieldCheck = (v) => Number.isFinite(v);
+
 const float: FieldCheck = (v) => v instanceof Uint8Array && v.byteLength === 4;
 
 const proof = optional((v) => v instanceof Uint8Array && v.byteLength <= 64);
@@ -98,8 +100,10 @@ const tables = list(
     optimizer: object,
     initializer: object,
     seed: natural,
+    earlierRates: optional(list(finite)),
   }),
 );
+const rate: FieldCheck = (v) => v === 'keep' || v === 'set';
 const map = record({
   epoch: natural,
   job: text,
@@ -257,10 +261,15 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
   createTables: {
     id: natural,
     specs: list(
-      record({ name: text, pool: text, dim: natural, optimizer: object, initializer: object, seed: natural }),
+      record({
+        ...{ name: text, pool: text, dim: natural, optimizer: object, initializer: object, seed: natural },
+        rate: optional(rate),
+      }),
     ),
   },
   tablesCreated: { id: natural, tables: list(object), code: optional(code), message: optional(text) },
+  setTable: { id: natural, name: text, lr: finite },
+  tableSet: { id: natural, epoch: natural, code: optional(code), message: optional(text) },
   status: { id: natural },
   statusReply: { id: natural, status: object },
   observe: { id: natural, epoch: optional(natural), shards: optional(bool) },

@@ -69,6 +69,8 @@ export interface SimConfig {
   turns: number;
   /** Seed of the pulses of nodes, and of the times at which nodes are busy; 0: there are neither. */
   busy: number;
+  /** Seed of the learning rates that users set; 0: nobody sets any. */
+  rates: number;
   /** True: one of the nodes that die never comes back. A spare takes its place. */
   gone: boolean;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
@@ -321,6 +323,21 @@ export function busyOf(seed: number): Pick<SimConfig, 'busy'> {
   return { busy: random.chance(0.5) ? 1 + random.below(1 << 30) : 0 };
 }
 
+/** Draws the seed of the setters of a schedule; 0: it has none. */
+export function ratesOf(seed: number): { rates: number } {
+  const random = new Random(seed + 0x5e7e);
+  return { rates: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
+}
+
+/** The table whose rate is set (tables.ts). */
+const SET_TABLE = 'r3';
+
+/** The further tables of a schedule with its setters. */
+function withSetTable(extra: string, rates: number): string {
+  const names = extra.split(' ').filter((name) => name !== '');
+  return rates === 0 || names.includes(SET_TABLE) ? extra : [...names, SET_TABLE].join(' ');
+}
+
 /** Number of clients that ask for rows all the time, and whose sockets take nothing from nodes. */
 export function silentClients({ answers }: Pick<SimConfig, 'answers'>): number {
   return answers % 2;
@@ -355,6 +372,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     answers: 0,
     turns: 0,
     busy: 0,
+    rates: 0,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     bystander: 0.1,
@@ -377,5 +395,6 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     lostDiffs: random.pick([0, 0, 0.05, 0.3]),
     ...saving,
   };
-  return { ...drawn, ...drawProfile(random, profile), ...pinned };
+  const config = { ...drawn, ...drawProfile(random, profile), ...pinned };
+  return { ...config, extra: withSetTable(config.extra, config.rates) };
 }

@@ -53,7 +53,7 @@ export class RememberingShard implements NativeShard {
 
   addTable(table: EngineTable): void {
     this.forget();
-    this.tables.push(table);
+    if (!this.tables.some(({ id }) => id === table.id)) this.tables.push(table);
     this.real.addTable(table);
   }
 

@@ -13,6 +13,7 @@ import type { OptimizerKind } from '../engine/optimizers.js';
 import type { PeerId } from '../protocol/map.js';
 import type { DedupEntry } from '../protocol/messages.js';
 import type { Learner } from './learners.js';
+import type { SetRates } from './rates.js';
 import { RANGES, rowsOf, type SimulatedSections, type Store } from './sections.js';
 import { bit } from './tables.js';
 import { Violation } from './violation.js';
@@ -36,6 +37,8 @@ interface KnownPush {
   amount: number;
   /** Process of the writer: its gradients go to one row, in the order of their numbers. */
   process: number;
+  /** Rates that were set when it began. */
+  since: number;
 }
 
 /** A shard of a checkpoint. */
@@ -69,14 +72,23 @@ export class Oracle {
   /** Rows that were compared with the reference of their optimizer, by its kind. */
   readonly compared = new Map<OptimizerKind, number>();
 
-  constructor(private readonly sections: SimulatedSections) {}
+  constructor(
+    private readonly sections: SimulatedSections,
+    private readonly rates: SetRates,
+  ) {}
 
   /** Notes the writer's next push to a shard. Returns its number, from 1. */
-  begin(writer: number, shard: number, push: KnownPush): number {
+  begin(writer: number, shard: number, push: Omit<KnownPush, 'since'>): number {
     const key = place(writer, shard);
     const pushes = this.sent.get(key) ?? [];
     this.sent.set(key, pushes);
-    return pushes.push(push);
+    return pushes.push({ ...push, since: this.rates.told });
+  }
+
+  /** The job goes on from a state in which so many rates are set. */
+  rewindRates(told: number): void {
+    for (const pushes of this.sent.values())
+      for (const push of pushes) push.since = Math.min(push.since, told);
   }
 
   /** Notes that nobody was told whether the pushes of this ticket were applied. */
@@ -158,13 +170,22 @@ export class Oracle {
       tables.map(({ dim }) => dim),
     );
     const mask = this.checkOwnRow(writer.owner, shard, found[0]!, acknowledged);
-    for (const [i, { name, learner, dim }] of tables.entries()) {
+    for (const [i, { name, learner, dim, rated }] of tables.entries()) {
       if (i === 0) continue;
+      if (rated) {
+        this.checkRates(name, writer.owner, shard, found[i]!, mask);
+        continue;
+      }
       const expected = learner
         ? this.learnt(learner, dim, writer, shard, mask).subarray(0, dim)
         : new Float32Array(dim).fill(mask);
       this.compare(name, shard, found[i]!, expected);
     }
+  }
+
+  private checkRates(table: string, owner: number, shard: number, row: Float32Array, mask: number): void {
+    const since = (this.sent.get(place(owner, shard)) ?? []).map((push) => push.since);
+    this.rates.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, since);
   }
 
   private learnt(
@@ -289,8 +310,12 @@ export class Oracle {
       const floats = tables.map(({ dim, learner }) => (learner ? learner.width(dim) * writers.length : dim));
       const rows = rowsOf(read(this.sections.wholeRows(store, number, writers)), floats);
       const mask = this.checkOwnRow(owner, here, rows[0]!, this.acknowledged(owner, here), whole);
-      for (const [i, { name, dim, learner }] of tables.entries()) {
+      for (const [i, { name, dim, learner, rated }] of tables.entries()) {
         if (i === 0) continue;
+        if (rated) {
+          this.checkRates(name, owner, here, rows[i]!, mask);
+          continue;
+        }
         if (!learner) {
           this.compare(name, here, rows[i]!, new Float32Array(dim).fill(mask));
           continue;

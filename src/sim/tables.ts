@@ -14,13 +14,15 @@ const MIRRORED_DIM = 64;
 export interface SimTable extends Omit<TableSpec, 'id'> {
   /** The optimizer; undefined: SGD with lr -1 on zeros, so the row is the sum of its gradients. */
   learner: Learner | undefined;
+  /** True: its learning rate is set meanwhile, and its rows tell the rate of each push (rates.ts). */
+  rated: boolean;
 }
 
 const ADDING: OptimizerSpec = { kind: 'sgd', lr: -1 };
 
 function table(pool: string, name: string, dim: number, learner?: Learner): SimTable {
   return {
-    ...{ name: `${pool}/${name}`, pool, dim, seed: 0, learner },
+    ...{ name: `${pool}/${name}`, pool, dim, seed: 0, learner, rated: name.startsWith('r') },
     optimizer: learner ? { ...learner.optimizer } : ADDING,
     initializer: learner ? { kind: 'constant', value: INITIAL } : { kind: 'zeros' },
   };
@@ -28,17 +30,17 @@ function table(pool: string, name: string, dim: number, learner?: Learner): SimT
 
 /**
  * `extra`: further tables such as "i1 a64": i adds integers, other letters name an optimizer, the number is
- * the width.
+ * the width. r has rates that are set.
  */
 export function tablesOfPool(pool: string, extra: string): SimTable[] {
   const main = table(pool, 'main', pool === 'embedding' ? MAIN_DIM : MIRRORED_DIM);
   const more = extra.split(' ').filter((name) => name !== '');
-  const learnerOf = (name: string) => (name.startsWith('i') ? undefined : LEARNERS[name[0] as LearnerName]);
+  const learnerOf = (name: string) => (/^[ir]/.test(name) ? undefined : LEARNERS[name[0] as LearnerName]);
   return [main, ...more.map((name) => table(pool, name, Number(name.slice(1)), learnerOf(name)))];
 }
 
 /** The specification as a message has it, without other fields. */
-export function specOf({ learner: _, ...spec }: SimTable): Omit<TableSpec, 'id'> {
+export function specOf({ learner: _, rated: __, ...spec }: SimTable): Omit<TableSpec, 'id'> {
   return spec;
 }
 

@@ -14,6 +14,7 @@ import { Random } from './random.js';
 import type { Draft, SavedContent } from './saved.js';
 import { Scans } from './scans.js';
 import { RANGES, SimulatedSections, type Store } from './sections.js';
+import { Setters } from './setters.js';
 import type { AnswerEffect, Workload } from './sides.js';
 import { type SimTable, tablesOfPool } from './tables.js';
 import { Violation } from './violation.js';
@@ -27,6 +28,7 @@ export class Traffic implements Workload {
   readonly tables: readonly SimTable[];
   private readonly sections: SimulatedSections;
   private readonly oracle: Oracle;
+  readonly setters: Setters;
   private readonly workers: SimulatedWorkers;
   private readonly scans: Scans;
   /** Client process and shard -> the section that asks for its rows there. */
@@ -49,7 +51,8 @@ export class Traffic implements Workload {
     if (config.mirrored > 0)
       this.tables = [...this.tables, ...tablesOfPool('mirrored', config.mirroredExtra)];
     this.sections = new SimulatedSections(native, this.tables);
-    this.oracle = new Oracle(this.sections);
+    this.setters = new Setters(cluster, this.tables);
+    this.oracle = new Oracle(this.sections, this.setters.rates);
     this.workers = new SimulatedWorkers(
       cluster,
       this.sections,
@@ -155,6 +158,7 @@ export class Traffic implements Workload {
       if (actor.hold?.id === message.id) actor.hold = undefined;
       return true;
     }
+    if (this.setters.received(index, message)) return true;
     return this.isWorker(index) && this.workers.received(index, actor, message);
   }
 
@@ -267,6 +271,7 @@ export class Traffic implements Workload {
       (writer, shard) => masks.get(shard)?.(writer) ?? 0,
       (writer) => writer >= RANGES,
     );
+    this.oracle.rewindRates(this.setters.rewind(draft));
     this.workers.rewind(draft.samples, shards);
     if (reshaped)
       for (const { group, member } of draft.shards) this.oracle.forgetNumbers(shardOf(group, member));

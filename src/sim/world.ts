@@ -8,7 +8,16 @@ import type { Owner } from '../core/shard/owner.js';
 import type { NativeAddon } from '../engine/native.js';
 import { type Group, hasMove, SCHEDULER } from '../protocol/map.js';
 import { SimulatedCluster } from './cluster.js';
-import { answersOf, busyOf, drawConfig, type SimConfig, slowOf, turnsOf, zonesOf } from './config.js';
+import {
+  answersOf,
+  busyOf,
+  drawConfig,
+  ratesOf,
+  type SimConfig,
+  slowOf,
+  turnsOf,
+  zonesOf,
+} from './config.js';
 import { Control } from './control.js';
 import { Faults, goneOf } from './faults.js';
 import { Impostors } from './impostors.js';
@@ -35,6 +44,7 @@ const ofSeed = (seed: number) => ({
   ...answersOf(seed),
   ...busyOf(seed),
   ...turnsOf(seed),
+  ...ratesOf(seed),
 });
 
 export interface ScheduleOutcome {
@@ -131,6 +141,7 @@ export class World {
     if (this.steps % 32 === 0) this.reload();
     this.impostors.strike();
     this.watchers.strike();
+    this.traffic.setters.strike();
     this.lives.step();
     if (cluster.phase !== 'forming' && this.steps % 8 === 0) faults.restarts();
     control.disks();
@@ -231,6 +242,7 @@ export class World {
 
   private quiet(): boolean {
     if (!this.settled() || !this.traffic.finished || !this.saves.finished) return false;
+    if (!this.traffic.setters.finished) return false;
     if (!this.cluster.replicas.finished) return false;
     if (!this.control.sessionsSettled) return false;
     const { scheduler } = this.control;

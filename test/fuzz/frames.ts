@@ -66,6 +66,7 @@ const table = {
   initializer: { kind: 'zeros' },
   seed: 3,
 };
+const { id: _, ...asked } = table;
 const map = {
   epoch: 9,
   job: 'a-job',
@@ -180,7 +181,9 @@ const FIELDS: Record<Message['t'], object> = {
   reached: { node: 3, inc: 1, silentMs: 250 },
   pulse: { node: 3, inc: 1, job: 'job', ageMs: 40, gapMs: 90 },
   confirmedLost: { ...shard, gen: 4, v: 9 },
-  createTables: { id: 2, specs: [table] },
+  createTables: { id: 2, specs: [{ ...asked, rate: 'set' }] },
+  setTable: { id: 2, name: 't', lr: 0.5 },
+  tableSet: { id: 2, epoch: 9, code: 'LIMIT', message: 'later' },
   tablesCreated: { id: 2, tables: [table], code: 'LIMIT', message: 'too many' },
   scale: { id: 2, ps: 8, timeoutMs: 0 },
   drain: { id: 2, node: 'ps-1', timeoutMs: 30_000, change: 3, restart: true },

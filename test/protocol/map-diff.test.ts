@@ -8,10 +8,12 @@ import {
   type Group,
   type NodeEntry,
   type SinkEntry,
+  type TableSpec,
 } from '../../src/protocol/map.js';
 import { changeBy, diffOf } from '../../src/protocol/map-diff.js';
 import type { MapDiff, MapMessage } from '../../src/protocol/membership.js';
 import { packGroups, unpackGroups } from '../../src/protocol/pack.js';
+import { withRate } from '../../src/protocol/table-rules.js';
 import { toMessage } from '../../src/protocol/validate.js';
 import { codeOf } from '../codes.js';
 
@@ -24,6 +26,7 @@ const table = (id: number) => ({
   optimizer: { kind: 'sgd' as const, lr: 0.1 },
   initializer: { kind: 'zeros' as const },
 });
+const rated = (old: TableSpec, lr: number): TableSpec => withRate(old, lr);
 const group = (id: number, version: number, owner: number): Group => ({
   ...{ id, pool: 0, version },
   data: [{ node: owner, inc: 1, gen: version, init: version === 1 }],
@@ -43,6 +46,10 @@ const STEPS: Step[] = [
   ({ nodes }) => ({ nodes: nodes.slice(1) }),
   ({ nodes }, epoch) => ({ nodes: nodes.map((old) => (old.id === 1 ? node(1, epoch) : old)) }),
   ({ tables }) => ({ tables: [...tables, table(tables.length + 1), table(tables.length + 2)] }),
+  ({ tables }, epoch) => ({ tables: tables.map((old) => (old.id === 2 ? rated(old, epoch) : old)) }),
+  ({ tables }, epoch) => ({
+    tables: [...tables.map((old) => rated(old, epoch)), table(tables.length + 1)],
+  }),
   () => ({}),
 ];
 const steps = fc.array(fc.constantFrom(...STEPS), { maxLength: 12 });

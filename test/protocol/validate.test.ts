@@ -46,7 +46,7 @@ const map = {
     },
   ],
   nodes: [{ id: 1, inc: 1, name: 'ps-0', host: 'h', address: 'h:1', standby: false }],
-  tables: [{ ...spec, id: 1 }],
+  tables: [{ ...spec, id: 1, earlierRates: [0.2] }],
 };
 
 const lease = { name: 'd', number: 1, lease: 5 };
@@ -165,7 +165,9 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   reached: { t: 'reached', node: 3, inc: 1, silentMs: 250 },
   pulse: { t: 'pulse', node: 3, inc: 1, job: 'job', ageMs: 40, gapMs: 90 },
   confirmedLost: { t: 'confirmedLost', g: 0, m: 1, gen: 7, v: 9 },
-  createTables: { t: 'createTables', id: 5, specs: [spec] },
+  createTables: { t: 'createTables', id: 5, specs: [{ ...spec, rate: 'keep' }] },
+  setTable: { t: 'setTable', id: 5, name: 't', lr: 0.5 },
+  tableSet: { t: 'tableSet', id: 5, epoch: 9, code: 'LIMIT', message: 'later' },
   tablesCreated: {
     t: 'tablesCreated',
     id: 5,
@@ -278,6 +280,7 @@ const OPTIONAL: Record<string, string[]> = {
   join: ['id', 'inc', 'job', 'machine'],
   attach: ['id', 'job', 'proof'],
   tablesCreated: ['code', 'message'],
+  tableSet: ['code', 'message'],
   eventTold: ['code', 'message'],
   drain: ['change', 'restart'],
   leave: ['restart'],
@@ -322,6 +325,7 @@ const codeOf = (header: unknown): string =>
 
 /** Values of another type than the expected one, or out of its range. */
 function wrongOnes(value: unknown, path: Path): unknown[] {
+  if (isRate(path) && typeof value === 'number') return ['1', Number.NaN, Infinity, null, [], true];
   if (path.some((name) => /Seconds$/.test(String(name))) && typeof value === 'number')
     return ['1', Number.NaN, -0.5, null, [], true];
   if (typeof value === 'number') return ['1', 1.5, Number.NaN, 2 ** 53, null, [], true];
@@ -332,6 +336,8 @@ function wrongOnes(value: unknown, path: Path): unknown[] {
 }
 
 type Path = (string | number)[];
+/** Learning rates: any finite numbers. */
+const isRate = (path: Path) => path.some((name) => name === 'lr' || name === 'earlierRates');
 /** Paths to every value inside a sample, down to the leaves. */
 function* paths(value: unknown, at: Path, t: string): Generator<Path> {
   if (at.length > 0) yield at;
@@ -366,8 +372,9 @@ describe.each(Object.entries(SAMPLES))('%s', (t, sample) => {
   it('is BAD_FRAME without any one of its fields', () => {
     const named = all.filter((path) => typeof path.at(-1) === 'string');
     for (const path of named) {
-      const ofSink = path.at(-1) === 'movesMember';
-      const optional = ofSink || (path.length === 1 && (OPTIONAL[t] ?? []).includes(String(path[0])));
+      const inner = ['movesMember', 'earlierRates', ...(t === 'createTables' ? ['rate'] : [])];
+      const last = String(path.at(-1));
+      const optional = inner.includes(last) || (path.length === 1 && (OPTIONAL[t] ?? []).includes(last));
       expect([path, codeOf(without(sample, path))]).toEqual([path, optional ? 'accepted' : 'BAD_FRAME']);
     }
     if (!['attach', 'detach', 'sessions'].includes(t)) expect(named.length).toBeGreaterThan(0);
@@ -386,7 +393,8 @@ describe('limits', () => {
     for (const [t, sample] of Object.entries(SAMPLES)) {
       for (const path of paths(sample, [], t)) {
         if (typeof at(sample, path) !== 'number') continue;
-        const signed = (t === 'keysPage' && path[0] === 'next') || (t === 'reject' && path.length === 3);
+        const signed =
+          (t === 'keysPage' && path[0] === 'next') || (t === 'reject' && path.length === 3) || isRate(path);
         expect([t, path, codeOf(replaced(sample, path, -1))]).toEqual([
           t,
           path,
@@ -436,9 +444,8 @@ describe('limits', () => {
   );
 
   it('refuses a member that no group has, which would name a shard of another group', () => {
-    const asked = (m: number) =>
-      codeOfCall(() => toMessage({ t: 'shardStats', g: 0, m, epoch: 1, id: 1 }), 'taken');
-    expect([65_535, 65_536, 65_537].map(asked)).toEqual(['taken', 'BAD_FRAME', 'BAD_FRAME']);
+    const asked = (m: number) => codeOf({ t: 'shardStats', g: 0, m, epoch: 1, id: 1 });
+    expect([65_535, 65_536, 65_537].map(asked)).toEqual(['accepted', 'BAD_FRAME', 'BAD_FRAME']);
     expect(codeOfCall(() => toMessage({ t: 'gap', g: 0, m: 65_536, expected: 1 }))).toBe('BAD_FRAME');
   });
 });

@@ -71,6 +71,16 @@ class Table:
         """
         return self._tables.push([(self, keys, rows)], whole=True)
 
+    def set(self, *, lr: float) -> None:
+        """Changes the learning rate of the table, for everybody and durably.
+
+        Pushes that begin afterwards have it; those that bring a rate of their own keep that, as those of
+        optimizers of PyTorch do.
+
+        @raises Error BAD_ARGUMENT (for a rate that the optimizer does not take, and any of FTRL), CLOSED.
+        """
+        self._tables.set(self, number(lr, "lr"))
+
     def items(self, batch: int = 65_536, *, state: bool = False) -> Iterator[tuple[Keys, Rows]]:
         """All rows, in batches of at most `batch`: keys, and their rows, len(keys) x dim (`state`: width).
 
@@ -138,8 +148,14 @@ class Tables:
         """All that the job has."""
         return [self._of_spec(spec) for spec in self.connection.ask({"op": "tables"})]
 
+    def set(self, table: Table, lr: float) -> None:
+        """See `Table.set`."""
+        self._of_spec(self.connection.ask({"op": "setTable", "name": table.name, "lr": lr}))
+
     def _of_spec(self, spec: dict[str, Any]) -> Table:
-        return self._known.setdefault(spec["name"], Table(self, spec))
+        table = self._known.setdefault(spec["name"], Table(self, spec))
+        table.optimizer = optimizer_of(spec["optimizer"])
+        return table
 
     def count(self, table: Table) -> int:
         """See `Table.__len__`."""

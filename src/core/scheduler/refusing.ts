@@ -35,6 +35,7 @@ const WHILE_AWAY: { readonly [K in FromClient]: Fate<MessageOf<K>> } = {
   detach: 'heard',
   tellEvent: 'heard',
   createTables: ({ id }) => ({ t: 'tablesCreated', id, tables: [], ...REFUSAL }),
+  setTable: ({ id }) => ({ t: 'tableSet', id, epoch: 0, ...REFUSAL }),
   scale: changeReply,
   drain: changeReply,
   rebalance: changeReply,

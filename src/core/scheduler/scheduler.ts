@@ -23,6 +23,7 @@ import { Liveness } from './liveness.js';
 import { Membership } from './membership.js';
 import { Names } from './names.js';
 import { Overview } from './overview.js';
+import { OwnersMaps } from './owners-maps.js';
 import { Placing } from './placing.js';
 import { Recoveries } from './recoveries.js';
 import { refuse } from './refusing.js';
@@ -73,6 +74,7 @@ export class Scheduler {
   private readonly restorer: Restorer;
   private readonly replicas: Replicas;
   private readonly lateMaps: LateMaps;
+  private readonly ownersMaps: OwnersMaps;
   private readonly tables: TableBook;
   private readonly told: ToldEvents;
   private readonly announcer: Announcer;
@@ -118,7 +120,8 @@ export class Scheduler {
     this.sessions = new Sessions(ledger, policy, this.samples, this.workers);
     this.saver = new Saver(ledger, policy, this.samples, this.sessions, reports);
     this.restorer = new Restorer(ledger, policy, this.sessions, reports, facts, placing);
-    this.tables = new TableBook(ledger, policy);
+    this.ownersMaps = new OwnersMaps(ledger, reports);
+    this.tables = new TableBook(ledger, policy, this.ownersMaps);
     this.replicas = new Replicas(ledger);
     // News for peers and people.
     this.lateMaps = new LateMaps(ledger, policy);
@@ -248,6 +251,7 @@ export class Scheduler {
     this.saver.tick(now, slept, wall);
     this.restorer.tick(now);
     this.lateMaps.tick(now);
+    this.ownersMaps.tick();
   }
 
   private onMessage(from: PeerId, message: MessageTo<'scheduler'>): void {
@@ -303,6 +307,8 @@ export class Scheduler {
         return this.saver.onHeld(from, message);
       case 'createTables':
         return this.tables.create(from, message);
+      case 'setTable':
+        return this.tables.set(from, message);
       case 'scale':
       case 'drain':
       case 'rebalance':
@@ -329,6 +335,7 @@ export class Scheduler {
 
   private onHeartbeat(from: PeerId, heartbeat: Heartbeat): void {
     const { facts, liveness, placing } = this;
+    this.ownersMaps.heard(from, heartbeat.inc, heartbeat.epoch);
     if (!liveness.newest(from)) this.scaler.stranger(from, heartbeat.inc);
     const known = liveness.of(from, heartbeat.inc);
     if (!known) return;

@@ -1,14 +1,25 @@
-/** The tables of a job by name, and how tables are added. */
+/** The tables of a job by name: how they are added, and how their learning rates change. */
 import type { ErrorCode } from '../../common/errors.js';
+import { fixedRateOf } from '../../engine/optimizers.js';
 import { limitText } from '../../protocol/limits.js';
 import type { ClusterMap, PeerId, TableSpec } from '../../protocol/map.js';
-import type { MessageOf } from '../../protocol/messages.js';
-import { onlyKnownTable, tableDifferences, tableProblem } from '../../protocol/table-rules.js';
+import type { AskedTable, MessageOf } from '../../protocol/messages.js';
+import {
+  isOldRate,
+  newRateProblem,
+  onlyKnownTable,
+  tableDifferences,
+  tableProblem,
+  withRate,
+} from '../../protocol/table-rules.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import type { Ledger } from './ledger.js';
+import type { OwnersMaps } from './owners-maps.js';
 
 /** Tables that the engine takes in a shard (`kMaxTables`): a higher `maxTables` holds as this. */
 export const MAX_TABLES = 4096;
+/** Clients whose newest question to set a rate is remembered. */
+const MAX_ASKERS = 1024;
 
 /** `count`: tables that there would be. */
 function tooMany(count: number, limit: number): string {
@@ -16,15 +27,23 @@ function tooMany(count: number, limit: number): string {
   return limitText(`${count} tables are too many: ${help}`, 'maxTables', limit);
 }
 
-/** Finds tables by name, and adds them. */
+interface TableProblem {
+  code: ErrorCode;
+  message: string;
+}
+
+/** Finds tables by name, adds them, and changes their learning rates. */
 export class TableBook {
   /** The first `seen` tables of the map, by name. */
   private readonly byName = new Map<string, TableSpec>();
   private seen = 0;
+  /** Client -> the newest of its questions to set a rate that was carried out. Their numbers rise. */
+  private readonly carriedOut = new Map<PeerId, number>();
 
   constructor(
     private readonly ledger: Ledger,
     private readonly policy: Pick<SchedulerPolicy, 'maxTables'>,
+    private readonly owners: OwnersMaps,
   ) {}
 
   /** Tables are only added, so of each list those are new that come after the ones before. */
@@ -34,52 +53,124 @@ export class TableBook {
     return this.byName;
   }
 
-  /** Adds the tables, and answers when they are durable. */
+  /**
+   * Adds the tables, and answers when they are durable. If learning rates have changed, it answers when every
+   * owner has them.
+   */
   create(from: PeerId, { id, specs }: MessageOf<'createTables'>): void {
     const { ledger } = this;
     const { map } = ledger;
-    const { all, asked, problem } = this.add(map, specs, this.policy.maxTables);
-    if (all.length > map.tables.length) ledger.setMap({ tables: all }, 'tables');
-    ledger.answer(from, { t: 'tablesCreated', id, tables: asked, ...problem });
+    const { all, asked, rated, problem } = this.add(map, specs, this.policy.maxTables);
+    if (all !== map.tables) ledger.setMap({ tables: all }, 'tables');
+    for (const [before, after] of rated) this.rated(before, after);
+    const answer = { t: 'tablesCreated' as const, id, tables: asked, ...problem };
+    if (rated.length > 0) this.owners.answer(from, answer);
+    else ledger.answer(from, answer);
   }
 
   /**
-   * Tables for specifications, new or known: all tables of the job, and the ones asked for in order. On a
-   * problem no table is added, also none that came before it in the list. `map` is the newest one.
+   * Changes the learning rate of a table, and answers when every owner of a shard has the new one. A client
+   * repeats its question until there is an answer. A copy that comes late changes nothing, because somebody
+   * else may have set another rate meanwhile.
+   */
+  set(from: PeerId, { id, name, lr }: MessageOf<'setTable'>): void {
+    const { ledger, carriedOut } = this;
+    const refuse = (code: ErrorCode, message: string) =>
+      ledger.answer(from, { t: 'tableSet', id, epoch: ledger.map.epoch, code, message });
+    const { map } = ledger;
+    const table = this.known(map).get(name);
+    if (!table) return refuse('UNKNOWN_TABLE', `no table "${name}" exists in this job`);
+    const problem = newRateProblem(table, lr);
+    if (problem) return refuse('BAD_ARGUMENT', `table "${name}": ${problem}`);
+    const isNew = id > (carriedOut.get(from) ?? -1);
+    if (isNew) {
+      carriedOut.delete(from);
+      carriedOut.set(from, id);
+      if (carriedOut.size > MAX_ASKERS) carriedOut.delete(carriedOut.keys().next().value!);
+    }
+    if (isNew && lr !== table.optimizer.lr) {
+      const rated = withRate(table, lr);
+      const tables = map.tables.map((each) => (each === table ? rated : each));
+      ledger.setMap({ tables }, 'table set');
+      this.rated(table, rated);
+    }
+    this.owners.answer(from, { t: 'tableSet', id, epoch: ledger.map.epoch });
+  }
+
+  private rated(before: TableSpec, after: TableSpec): void {
+    const { name, optimizer } = after;
+    this.byName.set(name, after);
+    const fields = { table: name, lr: optimizer.lr, was: before.optimizer.lr };
+    this.ledger.afterwards({ kind: 'event', name: 'table.set', fields });
+  }
+
+  /**
+   * Tables for specifications, new or known: all tables of the job, the ones asked for in order, and those
+   * whose rate changes, before and after. On a problem nothing changes, also nothing that came before it in
+   * the list. `map` is the newest one.
    */
   private add(
     map: ClusterMap,
-    specs: readonly Omit<TableSpec, 'id'>[],
+    specs: readonly AskedTable[],
     maxTables: number,
-  ): { all: TableSpec[]; asked: TableSpec[]; problem?: { code: ErrorCode; message: string } } {
+  ): {
+    all: TableSpec[];
+    asked: TableSpec[];
+    rated: readonly (readonly [before: TableSpec, after: TableSpec])[];
+    problem?: TableProblem;
+  } {
     const limit = Math.min(maxTables, MAX_TABLES);
     const refuse = (code: ErrorCode, message: string) => ({
       all: map.tables,
       asked: [],
+      rated: [],
       problem: { code, message },
     });
     if (specs.length > limit) return refuse('LIMIT', tooMany(specs.length, limit));
     const all = [...map.tables];
     const names = this.known(map);
-    const added = new Map<string, TableSpec>();
-    const asked: TableSpec[] = [];
+    /** Tables that are new or have another rate. */
+    const changed = new Map<string, TableSpec>();
     for (const spec of specs) {
       const problem = tableProblem(spec, map.pools);
       if (problem) return refuse('BAD_ARGUMENT', problem);
-      const known = names.get(spec.name) ?? added.get(spec.name);
+      const known = changed.get(spec.name) ?? names.get(spec.name);
       const wanted = onlyKnownTable(spec);
-      const differences = known ? tableDifferences(known, wanted) : [];
-      if (differences.length > 0) {
-        return refuse('TABLE_EXISTS', `table "${spec.name}" exists with ${differences.join('; ')}`);
-      }
-      if (!known && all.length >= limit) return refuse('LIMIT', tooMany(all.length + 1, limit));
-      const table = known ?? { ...wanted, id: all.length + 1 };
       if (!known) {
-        all.push(table);
-        added.set(table.name, table);
+        if (all.length >= limit) return refuse('LIMIT', tooMany(all.length + 1, limit));
+        all.push({ ...wanted, id: all.length + 1 });
+        changed.set(spec.name, all.at(-1)!);
+        continue;
       }
-      asked.push(table);
+      const { table, differences } = resumed(known, wanted, spec.rate);
+      if (differences.length > 0)
+        return refuse('TABLE_EXISTS', `table "${spec.name}" exists with ${differences.join('; ')}`);
+      if (table === known) continue;
+      all[all.indexOf(known)] = table;
+      changed.set(spec.name, table);
     }
-    return { all, asked };
+    const asked = specs.map(({ name }) => changed.get(name) ?? names.get(name)!);
+    const rated = map.tables.flatMap((before, i) => (all[i] === before ? [] : [[before, all[i]!] as const]));
+    return { all: changed.size > 0 ? all : map.tables, asked, rated };
   }
+}
+
+/**
+ * A table that exists, as it goes on for somebody who asks for `wanted`, and the fields in which that must
+ * not differ. Only the learning rate may: see `AskedTable`.
+ */
+function resumed(
+  known: TableSpec,
+  wanted: Omit<TableSpec, 'id'>,
+  rate: AskedTable['rate'],
+): { table: TableSpec; differences: string[] } {
+  const { lr } = wanted.optimizer;
+  if (lr === known.optimizer.lr) return { table: known, differences: tableDifferences(known, wanted) };
+  const isFixed = fixedRateOf(known.optimizer) !== undefined;
+  const isEarlier = known.earlierRates?.includes(lr) === true;
+  const mayDiffer = rate === 'keep' || (!isFixed && (rate === 'set' || isEarlier));
+  const rated = withRate(known, lr);
+  const differences = tableDifferences(mayDiffer ? rated : known, wanted);
+  const changes = differences.length === 0 && rate === 'set' && !isOldRate(known, lr);
+  return { table: changes ? rated : known, differences };
 }

@@ -20,6 +20,7 @@ import { REFUSALS, TOO_LARGE, WITHDRAWN } from './refusals.js';
 import { ShardReplicas, type StreamBatch } from './replicas.js';
 import { ShardSnapshot } from './snapshot.js';
 import { Stream } from './stream.js';
+import { ShardTables } from './tables.js';
 import { WaitingPushes } from './waiting-pushes.js';
 
 /** Pushes of one batch, because one header names them all. */
@@ -49,10 +50,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   private readonly lines: WaitingPushes;
   readonly pulls: Pulls;
   private readonly recovery: Recovery;
-  /** Number of the map's tables that were looked at. */
-  private tablesSeen = 0;
-  /** Highest id of a table that this shard has. */
-  private newestTable = 0;
+  private readonly tables: ShardTables;
   /** Milestones of the recovery that were reported, each once; a later roll-back does not take them back. */
   private announced = { keys: false, complete: false };
 
@@ -66,6 +64,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     this.gen = entry.gen;
     this.born = entry.init;
     this.restores = entry.restore === true;
+    this.tables = new ShardTables(native, group.pool);
     this.stream = new Stream(this, host);
     this.replicas = new ShardReplicas(this, host);
     this.gaps = new Gaps(this, host);
@@ -106,7 +105,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   onGroup(group: Group, map: ClusterMap): void {
     const changed = group.version !== this.group.version;
     this.group = group;
-    this.addTables(map);
+    this.tables.follow(map);
     this.stream.follow(followersOf(group, this.member));
     if (changed) this.recovery.restart();
     if (this.phase === 'RESTORE' && !group.data[this.member]?.restore) this.beginRestored();
@@ -114,21 +113,10 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     this.host.serveLater(this);
   }
 
-  /** The map has new tables. */
+  /** The map has new tables, or other learning rates. */
   onTables(map: ClusterMap): void {
-    this.addTables(map);
+    this.tables.follow(map);
     this.host.serveLater(this);
-  }
-
-  /** Tables are only added, in the order of their ids. */
-  private addTables({ pools, tables }: ClusterMap): void {
-    const pool = pools[this.group.pool]?.name;
-    for (; this.tablesSeen < tables.length; this.tablesSeen++) {
-      const table = tables[this.tablesSeen]!;
-      if (table.pool !== pool) continue;
-      this.newestTable = table.id;
-      this.native.addTable(table);
-    }
   }
 
   close(): void {
@@ -382,7 +370,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   }
 
   private knowsTablesOf(blocks: BlockList): boolean {
-    for (let i = 0; i < blocks.length; i += 2) if (blocks[i]! >>> 1 > this.newestTable) return false;
+    for (let i = 0; i < blocks.length; i += 2) if (blocks[i]! >>> 1 > this.tables.newest) return false;
     return true;
   }
 

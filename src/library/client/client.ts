@@ -29,6 +29,7 @@ export type {
   ScanBatch,
   ScanOptions,
   Table,
+  TableChanges,
   TableOptions,
 } from './options.js';
 export type { RestoredLost, RestoreLostOptions } from './restore.js';

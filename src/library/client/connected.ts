@@ -2,14 +2,14 @@
  * The class behind `Client`. Users get the interface; tools, workers and benchmarks of this project get the
  * session and the requests by `internalsOf`.
  */
-import { KintsugiError } from '../../common/errors.js';
+import { aborted, KintsugiError } from '../../common/errors.js';
 import { checkArray, checkFields, checkOptions, checkTimeout } from '../../common/options.js';
 import { DEFAULT_OPTIMIZER, NO_EXTRAS } from '../../engine/optimizers.js';
 import type { EventFields, JobEvent, ToldKind } from '../../protocol/events.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
-import type { JobStatus } from '../../protocol/messages.js';
+import type { AskedTable, JobStatus } from '../../protocol/messages.js';
 import { CHECKPOINT_PLAN } from '../../protocol/saving.js';
-import { onlyKnownTable, tableProblem } from '../../protocol/table-rules.js';
+import { newRateProblem, onlyKnownTable, tableProblem } from '../../protocol/table-rules.js';
 import type { Client } from './api.js';
 import { isAuditTable } from './audit.js';
 import { ClientRequests } from './calls.js';
@@ -36,6 +36,11 @@ import { scan } from './scan.js';
 import type { Session } from './session.js';
 import { checkShape, JobTable, newTableProblem } from './tables.js';
 
+const NO_CLIENT = () => new KintsugiError('BAD_ARGUMENT', 'client must be what connect has given');
+
+/** A table of a worker that may resume a job; `rate` as in `AskedTable`. */
+export type ResumedTable = TableOptions & Required<Pick<AskedTable, 'rate'>>;
+
 export class ConnectedClient implements Client {
   readonly #session: Session;
   readonly #requests: ClientRequests;
@@ -49,8 +54,7 @@ export class ConnectedClient implements Client {
 
   /** @throws BAD_ARGUMENT for anything that is no client of this library */
   static internalsOf(client: object): ClientInternals {
-    if (!(client instanceof ConnectedClient))
-      throw new KintsugiError('BAD_ARGUMENT', 'client must be what connect has given');
+    if (!(client instanceof ConnectedClient)) throw NO_CLIENT();
     return { session: client.#session, requests: client.#requests };
   }
 
@@ -75,7 +79,16 @@ export class ConnectedClient implements Client {
 
   async createTables(options: readonly TableOptions[]): Promise<Table[]> {
     checkArray('createTables: tables', options);
-    const specs = options.map((table) => this.#specFor(table));
+    return this.#ask(options.map((table) => this.#specFor(table)));
+  }
+
+  /** See `resumeTables`. */
+  static async resume(client: object, asked: readonly ResumedTable[]): Promise<Table[]> {
+    if (!(client instanceof ConnectedClient)) throw NO_CLIENT();
+    return client.#ask(asked.map(({ rate, ...table }) => ({ ...client.#specFor(table), rate })));
+  }
+
+  async #ask(specs: AskedTable[]): Promise<Table[]> {
     const session = this.#session;
     const reply = await session.ask((id) => ({ t: 'createTables', id, specs }));
     if (reply.t !== 'tablesCreated') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
@@ -104,6 +117,18 @@ export class ConnectedClient implements Client {
     checkOptions(`table "${spec.name}": ${optimizer.kind}`, spec.optimizer, { ...NO_EXTRAS, ...optimizer });
     checkOptions(`table "${spec.name}": ${initializer.kind}`, spec.initializer, initializer);
     return known;
+  }
+
+  async setRate({ name, ...spec }: TableSpec, lr: number, signal: AbortSignal | undefined): Promise<void> {
+    const problem = newRateProblem(spec, lr);
+    if (problem) throw new KintsugiError('BAD_ARGUMENT', `table "${name}": ${problem}`);
+    const session = this.#session;
+    const stop = signal && { signal, error: aborted() };
+    if (signal?.aborted) throw aborted();
+    const reply = await session.ask((id) => ({ t: 'setTable', id, name, lr }), undefined, signal);
+    if (reply.t !== 'tableSet') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+    if (reply.code) throw new KintsugiError(reply.code, reply.message ?? reply.code);
+    await session.until(() => session.map.epoch >= reply.epoch, stop && [stop]);
   }
 
   table(name: string): Table {
@@ -186,4 +211,13 @@ export class ConnectedClient implements Client {
 /** The session and the requests behind a client. @throws BAD_ARGUMENT for anything else */
 export function internalsOf(client: object): ClientInternals {
   return ConnectedClient.internalsOf(client);
+}
+
+/**
+ * Creates the tables of a worker, or finds them: as `createTables`, but a table that exists may have another
+ * learning rate. See `AskedTable` for what becomes of that.
+ * @throws what `createTables` throws
+ */
+export function resumeTables(client: object, tables: readonly ResumedTable[]): Promise<Table[]> {
+  return ConnectedClient.resume(client, tables);
 }

@@ -146,11 +146,20 @@ export const TABLE_OPTIONS = {
   pool: true,
 } satisfies OptionKeys<TableOptions>;
 
+/** The part of a table that {@link Table.set} changes. */
+export interface TableChanges {
+  /** Learning rate of the pushes from now on that bring none of their own. */
+  lr: number;
+}
+
+export const TABLE_CHANGES = { lr: true } satisfies OptionKeys<TableChanges>;
+
 /** A table of the job, as {@link Client.createTable} and {@link Client.table} give it. */
 export interface Table {
   readonly name: string;
   /** float32 values per row. */
   readonly dim: number;
+  /** As this client knows it now: `optimizer.lr` changes with {@link set}, also with that of others. */
   readonly spec: TableSpec;
   /**
    * Rows of `keys`.
@@ -166,6 +175,19 @@ export interface Table {
   push(keys: BigUint64Array, gradients: Float32Array, options?: PushOptions): Promise<void>;
   /** All rows, see {@link Client.scan}. */
   scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
+  /**
+   * Changes the learning rate of the table, for everybody and durably. Pushes that begin when this has
+   * resolved have the new rate, and those that were durable before the call have the old one. Of those
+   * between, each shard decides: a push has one rate on each. A push with an `lr` of its own keeps that.
+   *
+   * @example
+   * ```ts
+   * await items.set({ lr: 0.01 });
+   * ```
+   * @throws BAD_ARGUMENT for a rate that the optimizer does not take, and for every other one of FTRL, with
+   * the old and the new value; UNKNOWN_TABLE, LIMIT, ABORTED (it may be set all the same), CLOSED
+   */
+  set(changes: TableChanges, options?: RequestOptions): Promise<void>;
 }
 
 /** Rows of one table, by their keys. */

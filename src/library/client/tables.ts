@@ -2,8 +2,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { KintsugiError } from '../../common/errors.js';
 import { nearText } from '../../common/near-names.js';
-import { checkOptions } from '../../common/options.js';
-import { optimizerProblem } from '../../engine/optimizers.js';
+import { checkFields, checkOptions } from '../../common/options.js';
+import { fixedRateOf, optimizerProblem } from '../../engine/optimizers.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
 import { MAX_DIM } from '../../protocol/table-rules.js';
 import { isAuditTable } from './audit.js';
@@ -13,10 +13,13 @@ import {
   type PullRequest,
   type PushOptions,
   type PushRequest,
+  REQUEST_OPTIONS,
   type RequestOptions,
   type ScanBatch,
   type ScanOptions,
+  TABLE_CHANGES,
   type Table,
+  type TableChanges,
 } from './options.js';
 
 /** The job of each specification that a client gave out. Specifications are frozen, so they are unchanged. */
@@ -28,18 +31,39 @@ interface TableClient {
   pull(requests: readonly PullRequest[], options?: PullOptions): Promise<Float32Array[]>;
   push(requests: readonly PushRequest[], options?: RequestOptions): Promise<void>;
   scan(table: Table, options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
+  setRate(spec: TableSpec, lr: number, signal: AbortSignal | undefined): Promise<void>;
 }
 
 /** See {@link Table}. */
 export class JobTable implements Table {
-  readonly spec: TableSpec;
+  private given: TableSpec;
+  /** The tables of the map that `given` was last compared with. */
+  private seen: readonly TableSpec[] = [];
 
   constructor(
     private readonly client: TableClient,
     spec: TableSpec,
   ) {
-    this.spec = Object.freeze({ ...spec });
-    jobOf.set(this.spec, client.clusterMap.job);
+    this.given = this.frozen(spec);
+  }
+
+  private frozen(spec: TableSpec): TableSpec {
+    const frozen = Object.freeze({ ...spec });
+    jobOf.set(frozen, this.client.clusterMap.job);
+    return frozen;
+  }
+
+  get spec(): TableSpec {
+    const { given, seen } = this;
+    const { tables } = this.client.clusterMap;
+    if (tables === seen) return given;
+    this.seen = tables;
+    // A map that does not have the table yet, or has it as it was, is older than `given`.
+    const now = tables.find(({ id }) => id === given.id);
+    const changes = (spec: TableSpec) => spec.earlierRates?.length ?? 0;
+    const isOlder = !now || now.name !== given.name || changes(now) < changes(given);
+    if (!isOlder && now.optimizer.lr !== given.optimizer.lr) this.given = this.frozen(now);
+    return this.given;
   }
 
   get name(): string {
@@ -64,15 +88,21 @@ export class JobTable implements Table {
   scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void> {
     return this.client.scan(this, options);
   }
+
+  async set(changes: TableChanges, options: RequestOptions = {}): Promise<void> {
+    checkFields<TableChanges>('set', changes, TABLE_CHANGES);
+    checkOptions('set', options, REQUEST_OPTIONS);
+    await this.client.setRate(this.spec, changes.lr, options.signal);
+  }
 }
 
 /** Finds the specifications of tables that callers name or give. */
 export class KnownTables {
   /**
-   * By the object that a caller gave: what the map says. The map's own is used, because a caller may change
-   * the other one later.
+   * By the object that a caller gave: what the tables of a map say. The map's own is used, because a caller
+   * may change the other one later.
    */
-  private readonly verified = new WeakMap<TableSpec, TableSpec>();
+  private readonly verified = new WeakMap<TableSpec, { tables: readonly TableSpec[]; known: TableSpec }>();
 
   constructor(private readonly map: () => ClusterMap) {}
 
@@ -82,7 +112,8 @@ export class KnownTables {
     const given = table?.spec;
     if (typeof given !== 'object' || given === null)
       throw new KintsugiError('BAD_ARGUMENT', 'table must be a table or its name');
-    return this.verified.get(given) ?? this.verify(given);
+    const verified = this.verified.get(given);
+    return verified?.tables === this.map().tables ? verified.known : this.verify(given);
   }
 
   private named(name: string): TableSpec {
@@ -108,11 +139,21 @@ export class KnownTables {
     if (!known && jobOf.get(given) === job) return given;
     if (!known || known.name !== given.name)
       throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" is none of this job: its id is ${given.id}`);
-    if (!isDeepStrictEqual({ ...given }, { ...known }))
+    if (!isSameTable(given, known))
       throw new KintsugiError('BAD_ARGUMENT', `table "${name}" is not as this job has it`);
-    this.verified.set(given, known);
+    this.verified.set(given, { tables, known });
     return known;
   }
+}
+
+/** True: it is the table that the map has, perhaps with a rate of another time. `given` may be anything. */
+function isSameTable(given: TableSpec, known: TableSpec): boolean {
+  const lr = fixedRateOf(known.optimizer) === undefined ? { lr: 0 } : {};
+  const comparable = ({ earlierRates: _, optimizer, ...rest }: TableSpec) => ({
+    ...rest,
+    optimizer: { ...optimizer, ...lr },
+  });
+  return isDeepStrictEqual(comparable(given), comparable(known));
 }
 
 /** The largest float32: what a row holds is of single precision. */

@@ -128,7 +128,7 @@ class TableLoading {
     const { client } = this;
     const { onProgress, signal } = this.options;
     await this.refuseFilled();
-    await client.createTables(this.tables);
+    await client.createTables(this.tables.map(({ earlierRates: _, ...table }) => table));
     let rows = 0;
     const loaded = pipelined(IN_FLIGHT, this.batches(), async ({ table, keys, rows: gradients }) => {
       await client.assign([{ table, keys, gradients }], { signal });

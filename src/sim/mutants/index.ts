@@ -4,6 +4,7 @@ import { CONTENT_MUTANTS } from './content.js';
 import { DATA_MUTANTS } from './data.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
+import { RATE_MUTANTS } from './rates.js';
 import { RECEIVED_MUTANTS } from './received.js';
 import { REPLICA_MUTANTS } from './replicas.js';
 import { SAVING_MUTANTS } from './saving.js';
@@ -28,4 +29,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...CONTENT_MUTANTS,
   ...RECEIVED_MUTANTS,
   ...TURN_MUTANTS,
+  ...RATE_MUTANTS,
 ];

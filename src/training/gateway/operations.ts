@@ -150,6 +150,14 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
     return { value: described(client, await existing(client, text(message, 'name'))) };
   },
 
+  async setTable({ client, message, signal }) {
+    const name = text(message, 'name');
+    await existing(client, name);
+    const table = client.table(name);
+    await table.set({ lr: message.lr as number }, { signal });
+    return { value: described(client, table.spec) };
+  },
+
   async tables({ client }) {
     return { value: client.tables().map((spec) => described(client, spec)) };
   },

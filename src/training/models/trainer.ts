@@ -101,7 +101,7 @@ export interface PushUpdate {
 
 /** The part of a parameter server that the worker loop uses. */
 export interface ParameterStore {
-  /** Does nothing for a table that exists with the same specification. */
+  /** Does nothing for a table that exists with the same specification, but for its learning rate. */
   createTables(specs: ModelTable[]): Promise<void>;
   /** One fused request; keys.length x dim values for each entry. */
   pull(requests: RowsToPull[]): Promise<Float32Array[]>;

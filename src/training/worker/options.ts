@@ -52,6 +52,11 @@ export interface WorkerOptions {
   /** A model file; default DLRM. */
   model: string | undefined;
   modelOptions: ModelOptions;
+  /**
+   * Which learning rates of `modelOptions` the user has asked for. A table of the job that has another one
+   * keeps it where nobody has asked.
+   */
+  askedRates: { embedding: boolean; dense: boolean };
 }
 
 const refuse = (text: string) => new KintsugiError('BAD_ARGUMENT', text);

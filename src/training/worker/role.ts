@@ -9,6 +9,7 @@
 import { countSamples, readAll, type Source } from '../../data/source.js';
 import { loadNative } from '../../engine/native.js';
 import { type Client, connect } from '../../library/client/client.js';
+import { resumeTables } from '../../library/client/connected.js';
 import type { DatasetSpec } from '../../library/client/dataset.js';
 import { formatAddress, parseAddress } from '../../net/address.js';
 import { type EndpointOptions, serveEndpoints } from '../../roles/endpoints.js';
@@ -18,7 +19,7 @@ import { openSource } from '../loop/source.js';
 import { Spool } from '../loop/spool.js';
 import { createDlrm } from '../models/dlrm.js';
 import { loadModel, loadSchema } from '../models/plugin.js';
-import type { Model, ParameterStore } from '../models/trainer.js';
+import type { Model, ModelTable, ParameterStore } from '../models/trainer.js';
 import { warnOfEmpty } from './empty.js';
 import type { WorkerOptions } from './options.js';
 import { WorkerProgress } from './progress.js';
@@ -27,16 +28,42 @@ import { TensorBoard } from './tensorboard.js';
 import { asLastWords, checkTrained, trainRanges } from './training.js';
 import { WatchedWorker } from './watched.js';
 
-/** The client as the store of the training loop. */
-function storeOf(client: Client): ParameterStore {
+/**
+ * The client as the store of the training loop. A job that is resumed may have other learning rates than this
+ * worker: rule 46 says which of the two holds.
+ */
+function storeOf(
+  client: Client,
+  model: Model,
+  { log, epochs, askedRates, modelOptions }: WorkerOptions,
+): ParameterStore {
+  const { optimizer, denseOptimizer } = modelOptions;
+  const isAsked = ({ name, optimizer: { lr } }: ModelTable): boolean => {
+    const isEmbedding = model.tables.some((table) => table.name === name);
+    const [usual, asked] = isEmbedding
+      ? [optimizer.lr, askedRates.embedding]
+      : [denseOptimizer.lr, askedRates.dense];
+    return epochs > 0 && (asked || lr !== usual);
+  };
   return {
     createTables: async (specs) => {
-      await client.createTables(specs);
+      const asked = specs.map((spec) => ({ ...spec, rate: isAsked(spec) ? 'set' : 'keep' }) as const);
+      const tables = await resumeTables(client, asked);
+      for (const [i, { name, spec }] of tables.entries()) {
+        const [own, { lr }] = [asked[i]!, spec.optimizer];
+        if (own.optimizer.lr === lr || epochs === 0) continue;
+        const fields = { table: name, lr, asked: own.optimizer.lr };
+        if (own.rate === 'keep') log.info('worker.rate', fields);
+        else log.warn('worker.rate', { ...fields, message: keptText(name, own.optimizer.lr) });
+      }
     },
     pull: (requests) => client.pull(requests),
     push: (updates) => client.push(updates),
   };
 }
+
+const keptText = (name: string, lr: number) =>
+  `the table had this rate before: "kintsugi table set ${name} lr=${lr}" brings it back`;
 
 async function trainAll(
   options: WorkerOptions,
@@ -172,7 +199,7 @@ async function runOver(
       log,
     });
     watched.client = client;
-    const store = storeOf(client);
+    const store = storeOf(client, model, options);
     await createTables(model, store, options.modelOptions.seed, helpers);
     if (source) {
       await trainAll(options, source, files, model, store, client, spool, watched);

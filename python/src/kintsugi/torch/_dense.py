@@ -97,8 +97,9 @@ class SharedOptimizer(torch.optim.Optimizer):
         self.table = self._started(name, spec, initial)
         self._rate = lr if callable(lr) else None
         rate = rate_of(lr)
-        own = float(getattr(self.table.optimizer, "lr"))  # noqa: B009
-        super().__init__([{"params": parameters}], {"lr": own if rate is None else rate})
+        self._own = float(getattr(self.table.optimizer, "lr"))  # noqa: B009
+        """The rate of the table when this began: a group that has it pushes by the table's."""
+        super().__init__([{"params": parameters}], {"lr": self._own if rate is None else rate})
         for each in parameters:
             # torch.distributed.checkpoint steps optimizers without state, with gradients of zero.
             self.state[each]["step"] = torch.zeros(())
@@ -314,7 +315,7 @@ class SharedOptimizer(torch.optim.Optimizer):
     def _push(self, requests: list[tuple[Table, Any, Rows]]) -> None:
         check_options(self.param_groups[0])
         rate = rate_of(self._rate) if self._rate is not None else float(self.param_groups[0]["lr"])
-        rates = [None if rate == getattr(self.table.optimizer, "lr") else rate]  # noqa: B009
+        rates = [None if rate == self._own else rate]
         steps = steps_of(self.client)
         if steps.current is not None and steps.current.members is not None:
             text = (

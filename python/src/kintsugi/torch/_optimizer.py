@@ -62,12 +62,15 @@ class RowOptimizer(torch.optim.Optimizer):
         self.rows = StepRows(self.client)
         self.layers = layers
         groups: dict[str, dict[str, Any]] = {}
+        self._own: dict[str, float] = {}
+        """Rates of the tables when this began. A group that has it pushes by the table's, which may change."""
         for layer in layers:
             if callable(layer.lr):
                 raise Error("BAD_ARGUMENT", "lr of a layer must be a number: schedulers set that of a group")
             for table in layer.tables:
                 lr = rate_of(layer.lr)
-                lr = float(getattr(table.optimizer, "lr")) if lr is None else lr  # noqa: B009
+                own = self._own.setdefault(table.name, float(getattr(table.optimizer, "lr")))  # noqa: B009
+                lr = own if lr is None else lr
                 of_table = self.rows.of(table)
                 its = groups.setdefault(
                     table.name, {"params": [of_table.parameter], "name": table.name, "lr": lr}
@@ -173,7 +176,7 @@ class RowOptimizer(torch.optim.Optimizer):
             if request is None:
                 continue
             requests.append(request)
-            rates.append(_rate(group, rows.table.optimizer))
+            rates.append(_rate(group, self._own[group["name"]], rows.table.optimizer))
             self.state[group["params"][0]]["step"] += 1
         steps = steps_of(self.client)
         if self._ranks is not None:
@@ -209,11 +212,11 @@ class RowOptimizer(torch.optim.Optimizer):
         ranks.agree(self._steps, error)
 
 
-def _rate(group: dict[str, Any], optimizer: Any) -> float | None:
+def _rate(group: dict[str, Any], own: float, optimizer: Any) -> float | None:
     """The rate of a push; None: that of the table. @raises Error BAD_ARGUMENT."""
     check_options(group)
     lr = float(group["lr"])
-    if lr == optimizer.lr:
+    if lr == own:
         return None
     if isinstance(optimizer, FTRL):
         text = f"table {group['name']!r} is of FTRL: its lr cannot change, from {optimizer.lr} to {lr}"

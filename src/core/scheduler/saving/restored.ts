@@ -223,7 +223,9 @@ function checkTables(pool: string, map: ClusterMap, { number, tables }: Checkpoi
   }
 }
 
+/** The learning rate may have changed since. */
 function isSameOptimizer(a: { optimizer: object }, b: { optimizer: object }): boolean {
-  const text = ({ optimizer }: { optimizer: object }) => JSON.stringify(Object.entries(optimizer).sort());
+  const text = ({ optimizer }: { optimizer: object }) =>
+    JSON.stringify(Object.entries({ ...optimizer, lr: 0 }).sort());
   return text(a) === text(b);
 }

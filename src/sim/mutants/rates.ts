@@ -1,0 +1,37 @@
+/** Bugs of learning rates that are set. */
+import type { Mutant } from './mutant.js';
+
+export const RATE_MUTANTS: readonly Mutant[] = [
+  {
+    name: 'rates: two owners disagree, because only a new one takes a rate that was set',
+    file: 'shard/tables',
+    from: 'seen[i]?.optimizer.lr === table.optimizer.lr',
+    to: 'seen[i] !== undefined',
+  },
+  {
+    name: 'rates: changed tables are no part of a change of the map',
+    file: 'protocol/map-diff',
+    from: 'tables.filter((table, i) => table !== before.tables[i])',
+    to: 'tables.slice(before.tables.length)',
+  },
+  {
+    name: 'rates: a set is told when it is durable, and not when all owners have it',
+    file: 'scheduler/owners-maps',
+    from: 'least = Math.min(least, known?.inc === inc ? known.epoch : -1);',
+    to: '',
+  },
+  {
+    name: 'rates: the old flag of a restarted worker undoes a set',
+    file: 'scheduler/tables',
+    from: ' && !isOldRate(known, lr)',
+    to: '',
+  },
+  {
+    name: 'rates: a rate that was set is not written',
+    file: 'scheduler/ledger',
+    from: "compareLists('table', committed.map.tables, map.tables, changes);",
+    to:
+      "compareLists('table', committed.map.tables, " +
+      'map.tables.map((each, i) => committed.map.tables[i] ?? each), changes);',
+  },
+];
