@@ -280,3 +280,27 @@ def test_tables_are_listed_with_their_sizes(client: kintsugi.Client) -> None:
     with pytest.raises(Error) as error:
         client.list_tables(0)
     assert code_of(error) == "BAD_ARGUMENT"
+
+
+def test_the_rate_of_a_table_is_set_for_everybody(
+    client: kintsugi.Client, cluster: kintsugi.LocalCluster
+) -> None:
+    table = client.create_table(
+        f"t-{uuid4()}", 2, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros()
+    )
+    table.push([1], np.ones((1, 2))).result()
+    with kintsugi.connect(cluster.address, timeout=60) as other:
+        theirs = other.table(table.name)
+        theirs.set(lr=-3)
+        table.push([1], np.ones((1, 2))).result()
+        assert (table.pull([1]) == 4).all()
+        assert theirs.optimizer == kintsugi.SGD(lr=-3)
+    # The rate that it had gives the table as it is, and another one is refused.
+    again = client.create_table(table.name, 2, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros())
+    assert (again, table.optimizer) == (table, kintsugi.SGD(lr=-3))
+    with pytest.raises(Error, match=r"optimizer.lr -3, not -2"):
+        client.create_table(table.name, 2, optimizer=kintsugi.SGD(lr=-2), initializer=kintsugi.Zeros())
+    ftrl = client.create_table(f"t-{uuid4()}", 2, optimizer=kintsugi.FTRL(lr=0.5))
+    for wrong in [0.1, "1", float("nan"), None]:
+        with pytest.raises(Error, match="lr"):
+            ftrl.set(lr=wrong)  # type: ignore[arg-type]

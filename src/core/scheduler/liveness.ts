@@ -19,6 +19,8 @@ export interface NodeLiveness {
   stopped: boolean;
   /** Milliseconds of its last heartbeat or join. */
   heardAt: number;
+  /** Epoch of the map that it has, by its last heartbeat; -1: none came. */
+  epoch: number;
   /** Milliseconds of its last pulse; minus infinity: none came. */
   pulsedAt: number;
   /** Milliseconds of the newest turn of its event loop that a pulse told of; minus infinity: none did. */
@@ -218,7 +220,7 @@ function newLiveness(inc: number, now: number): NodeLiveness {
   const never = Number.NEGATIVE_INFINITY;
   return {
     ...{ inc, connected: false, dead: false, suspected: false, stopped: false },
-    ...{ heardAt: now, closedAt: now, pulsedAt: never, turnedAt: never },
+    ...{ heardAt: now, epoch: -1, closedAt: now, pulsedAt: never, turnedAt: never },
     ...{ lateFrom: never, lateAt: never, overloaded: false },
   };
 }

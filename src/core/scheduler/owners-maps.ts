@@ -8,6 +8,7 @@
 import type { PeerId } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
 import type { Ledger } from './ledger.js';
+import type { Liveness } from './liveness.js';
 import type { Reports } from './reports.js';
 
 /** Answers that wait; of further ones the question is repeated. */
@@ -20,12 +21,11 @@ interface WaitingReply {
 }
 
 export class OwnersMaps {
-  /** The epoch that each process of a node has said that it has. */
-  private readonly epochs = new Map<PeerId, { inc: number; epoch: number }>();
   private waiting: WaitingReply[] = [];
 
   constructor(
     private readonly ledger: Ledger,
+    private readonly liveness: Liveness,
     private readonly reports: Pick<Reports, 'lost'>,
   ) {}
 
@@ -34,10 +34,6 @@ export class OwnersMaps {
     const { waiting, ledger } = this;
     const isThere = waiting.some((each) => each.to === to && each.message.id === message.id);
     if (!isThere && waiting.length < MAX_WAITING) waiting.push({ to, epoch: ledger.map.epoch, message });
-  }
-
-  heard(node: PeerId, inc: number, epoch: number): void {
-    this.epochs.set(node, { inc, epoch });
   }
 
   tick(): void {
@@ -54,14 +50,13 @@ export class OwnersMaps {
    * has them loaded again.
    */
   private leastEpoch(): number {
-    const { ledger, reports, epochs } = this;
+    const { ledger, liveness, reports } = this;
     const lost = new Set(reports.lost.map(({ g, m }) => `${g}/${m}`));
     let least = ledger.durableMap?.epoch ?? -1;
     for (const { id, data } of ledger.map.groups)
       for (const [m, { node, inc }] of data.entries()) {
         if (node === 0 || lost.has(`${id}/${m}`)) continue;
-        const known = epochs.get(node);
-        least = Math.min(least, known?.inc === inc ? known.epoch : -1);
+        least = Math.min(least, liveness.of(node, inc)?.epoch ?? -1);
       }
     return least;
   }

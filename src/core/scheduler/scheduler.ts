@@ -120,7 +120,7 @@ export class Scheduler {
     this.sessions = new Sessions(ledger, policy, this.samples, this.workers);
     this.saver = new Saver(ledger, policy, this.samples, this.sessions, reports);
     this.restorer = new Restorer(ledger, policy, this.sessions, reports, facts, placing);
-    this.ownersMaps = new OwnersMaps(ledger, reports);
+    this.ownersMaps = new OwnersMaps(ledger, liveness, reports);
     this.tables = new TableBook(ledger, policy, this.ownersMaps);
     this.replicas = new Replicas(ledger);
     // News for peers and people.
@@ -335,11 +335,11 @@ export class Scheduler {
 
   private onHeartbeat(from: PeerId, heartbeat: Heartbeat): void {
     const { facts, liveness, placing } = this;
-    this.ownersMaps.heard(from, heartbeat.inc, heartbeat.epoch);
     if (!liveness.newest(from)) this.scaler.stranger(from, heartbeat.inc);
     const known = liveness.of(from, heartbeat.inc);
     if (!known) return;
     known.heardAt = this.now;
+    known.epoch = heartbeat.epoch;
     const revived = known.dead;
     const news = this.reports.learn(from, heartbeat, this.now);
     this.recoveries.heard(heartbeat.recoveries ?? []);

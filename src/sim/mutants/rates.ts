@@ -17,7 +17,7 @@ export const RATE_MUTANTS: readonly Mutant[] = [
   {
     name: 'rates: a set is told when it is durable, and not when all owners have it',
     file: 'scheduler/owners-maps',
-    from: 'least = Math.min(least, known?.inc === inc ? known.epoch : -1);',
+    from: 'least = Math.min(least, liveness.of(node, inc)?.epoch ?? -1);',
     to: '',
   },
   {

@@ -63,7 +63,7 @@ class RowOptimizer(torch.optim.Optimizer):
         self.layers = layers
         groups: dict[str, dict[str, Any]] = {}
         self._own: dict[str, float] = {}
-        """Rates of the tables when this began. A group that has it pushes by the table's, which may change."""
+        """Rates of the tables when this began. A group that has it pushes by that of the table."""
         for layer in layers:
             if callable(layer.lr):
                 raise Error("BAD_ARGUMENT", "lr of a layer must be a number: schedulers set that of a group")
