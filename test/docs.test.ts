@@ -307,6 +307,7 @@ describe('docs/protocol.md', () => {
       'saving',
       'scaling',
       'status',
+      'tables',
       'telemetry',
     ]
       .map((name) => `src/protocol/${name}.ts`)

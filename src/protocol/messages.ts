@@ -23,13 +23,14 @@ import type { ErrorCode } from '../common/errors.js';
 import type { Extent, TableStats } from '../engine/native.js';
 import type { EventMessage } from './events.js';
 import type { PulseMessage, Reached, ReachMessage } from './liveness.js';
-import type { PeerId, TableSpec } from './map.js';
+import type { PeerId } from './map.js';
 import type { MembershipMessage } from './membership.js';
 import type { ReplicaMessage } from './replicas.js';
 import type { SampleMessage } from './samples.js';
 import type { SavingMessage } from './saving.js';
 import type { ScalingMessage } from './scaling.js';
 import type { RecoveryStats, StatusReply, StatusRequest } from './status.js';
+import type { TableMessage } from './tables.js';
 import type { TelemetryMessage } from './telemetry.js';
 
 export type {
@@ -362,43 +363,6 @@ export interface ConfirmedLost extends ShardOf {
   gen: number;
   v: number;
 }
-/**
- * A table that is asked for. `rate`: what becomes of the learning rate of a table that exists with another
- * one. `keep`: it stays. `set`: it becomes that of the specification, unless that is an old one
- * (`isOldRate`). Undefined: it stays if that of the specification is an earlier one, else it is refused.
- */
-export interface AskedTable extends Omit<TableSpec, 'id' | 'earlierRates'> {
-  rate?: 'keep' | 'set';
-}
-export interface CreateTables {
-  t: 'createTables';
-  id: number;
-  specs: AskedTable[];
-}
-export interface TablesCreated {
-  t: 'tablesCreated';
-  id: number;
-  tables: TableSpec[];
-  code?: ErrorCode;
-  message?: string;
-}
-
-/** The learning rate of a table becomes `lr`. */
-export interface SetTable {
-  t: 'setTable';
-  id: number;
-  name: string;
-  lr: number;
-}
-/** Every owner of a shard has the map of this epoch, so later pushes have the new rate. */
-export interface TableSet {
-  t: 'tableSet';
-  id: number;
-  epoch: number;
-  code?: ErrorCode;
-  message?: string;
-}
-
 export type Message =
   | Hello
   | Push
@@ -438,16 +402,13 @@ export type Message =
   | ReplaceSink
   | SinkReplaced
   | ConfirmedLost
-  | CreateTables
-  | TablesCreated
-  | SetTable
-  | TableSet
   | ScalingMessage
   | StatusRequest
   | StatusReply
   | SampleMessage
   | SavingMessage
   | ReplicaMessage
+  | TableMessage
   | TelemetryMessage
   | EventMessage;
 

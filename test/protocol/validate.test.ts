@@ -336,7 +336,6 @@ function wrongOnes(value: unknown, path: Path): unknown[] {
 }
 
 type Path = (string | number)[];
-/** Learning rates: any finite numbers. */
 const isRate = (path: Path) => path.some((name) => name === 'lr' || name === 'earlierRates');
 /** Paths to every value inside a sample, down to the leaves. */
 function* paths(value: unknown, at: Path, t: string): Generator<Path> {

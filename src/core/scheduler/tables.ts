@@ -3,7 +3,7 @@ import type { ErrorCode } from '../../common/errors.js';
 import { fixedRateOf } from '../../engine/optimizers.js';
 import { limitText } from '../../protocol/limits.js';
 import type { ClusterMap, PeerId, TableSpec } from '../../protocol/map.js';
-import type { AskedTable, MessageOf } from '../../protocol/messages.js';
+import type { MessageOf } from '../../protocol/messages.js';
 import {
   isOldRate,
   newRateProblem,
@@ -12,6 +12,7 @@ import {
   tableProblem,
   withRate,
 } from '../../protocol/table-rules.js';
+import type { AskedTable } from '../../protocol/tables.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import type { Ledger } from './ledger.js';
 import type { OwnersMaps } from './owners-maps.js';

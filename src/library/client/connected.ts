@@ -7,9 +7,10 @@ import { checkArray, checkFields, checkOptions, checkTimeout } from '../../commo
 import { DEFAULT_OPTIMIZER, NO_EXTRAS } from '../../engine/optimizers.js';
 import type { EventFields, JobEvent, ToldKind } from '../../protocol/events.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
-import type { AskedTable, JobStatus } from '../../protocol/messages.js';
+import type { JobStatus } from '../../protocol/messages.js';
 import { CHECKPOINT_PLAN } from '../../protocol/saving.js';
 import { newRateProblem, onlyKnownTable, tableProblem } from '../../protocol/table-rules.js';
+import type { AskedTable } from '../../protocol/tables.js';
 import type { Client } from './api.js';
 import { isAuditTable } from './audit.js';
 import { ClientRequests } from './calls.js';

@@ -3,8 +3,9 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { OptimizerSpec } from '../../../src/engine/native.js';
 import { optimizerOf } from '../../../src/engine/optimizers.js';
 import { SCHEDULER } from '../../../src/protocol/map.js';
-import type { AskedTable, Message } from '../../../src/protocol/messages.js';
+import type { Message } from '../../../src/protocol/messages.js';
 import { MAX_EARLIER_RATES } from '../../../src/protocol/table-rules.js';
+import type { AskedTable } from '../../../src/protocol/tables.js';
 import { Cluster, type ClusterOptions, tableSpec } from '../harness.js';
 
 let cluster: Cluster;

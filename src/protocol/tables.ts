@@ -1,0 +1,42 @@
+/** Messages of clients about tables, and what the scheduler answers. */
+import type { ErrorCode } from '../common/errors.js';
+import type { TableSpec } from './map.js';
+
+/**
+ * A table that is asked for. `rate`: what becomes of the learning rate of a table that exists with another
+ * one. `keep`: it stays. `set`: it becomes that of the specification, unless that is an old one
+ * (`isOldRate`). Undefined: it stays if that of the specification is an earlier one, else it is refused.
+ */
+export interface AskedTable extends Omit<TableSpec, 'id' | 'earlierRates'> {
+  rate?: 'keep' | 'set';
+}
+export interface CreateTables {
+  t: 'createTables';
+  id: number;
+  specs: AskedTable[];
+}
+export interface TablesCreated {
+  t: 'tablesCreated';
+  id: number;
+  tables: TableSpec[];
+  code?: ErrorCode;
+  message?: string;
+}
+
+/** The learning rate of a table becomes `lr`. */
+export interface SetTable {
+  t: 'setTable';
+  id: number;
+  name: string;
+  lr: number;
+}
+/** Every owner of a shard has the map of this epoch, so later pushes have the new rate. */
+export interface TableSet {
+  t: 'tableSet';
+  id: number;
+  epoch: number;
+  code?: ErrorCode;
+  message?: string;
+}
+
+export type TableMessage = CreateTables | TablesCreated | SetTable | TableSet;
