@@ -139,7 +139,8 @@ onKubernetes(() => {
         const { ps, worker } = spec.replicaSpecs;
         const container = { name: 'kintsugi', securityContext: { readOnlyRootFilesystem: false } };
         ps.template = { spec: { securityContext: { fsGroup: 2000 }, containers: [container] } };
-        worker.template = { spec: {} };
+        // Workers without data would end, and the job with them.
+        worker.template = { spec: { nodeSelector: { disk: 'none' } } } as never;
       });
       await apply(job);
       await kubectl('wait', '--for=create', 'pod/strict-ps-3', '--timeout=60s');
