@@ -14,6 +14,7 @@ export type {
   DenseColumn,
   KeyKind,
   Label,
+  NumberedKeyKind,
   Pooling,
   Schema,
   SchemaTable,
