@@ -57,7 +57,7 @@ onKubernetes(() => {
     expect(await refused(bounds)).toContain('ps.replicas must be at most ps.maxReplicas');
   });
 
-  it.skipIf(!canLose)(
+  it.skipIf(!canLose || process.env.SHORT !== undefined)(
     'a machine with a PS vanishes: its replacement does not wait for it, and nothing is lost',
     { timeout: 10 * MINUTES },
     async () => {
