@@ -43,42 +43,41 @@ def stall(
     monkeypatch.setattr("kintsugi.torch._once.LOAD_SECONDS", 0.0)
 
 
+class Training:
+    """Another program that loads the same values and trains; `moved`: its rows then."""
+
+    def __init__(self, client: kintsugi.Client, name: str) -> None:
+        self.layer = layer_of(client, name)
+        self.moved = torch.empty(0)
+
+    def __call__(self) -> None:
+        self.layer.load_state_dict(STATE)
+        stepped(self.layer, 1, 2, 3)
+        self.moved = rows_of(self.layer)
+
+
 def test_who_stalls_before_rows_are_set_sets_none_of_them(
     client: kintsugi.Client, second: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"t-{uuid4()}"
-    layer, other = layer_of(client, name), layer_of(second, name)
-    moved: list[torch.Tensor] = []
-
-    def trains() -> None:
-        other.load_state_dict(STATE)
-        stepped(other, 1, 2, 3)
-        moved.append(rows_of(other))
-
-    stall(monkeypatch, layer.table, "pull", trains)
+    layer, other = layer_of(client, name), Training(second, name)
+    stall(monkeypatch, layer.table, "pull", other)
     with pytest.warns(UserWarning, match=r"moved 3 of 5 rows since, and they stay"):
         layer.load_state_dict(STATE)
-    assert torch.equal(rows_of(other), moved[0])
+    assert torch.equal(rows_of(other.layer), other.moved)
 
 
 def test_who_stalls_while_rows_are_sent_says_so(
     client: kintsugi.Client, second: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"t-{uuid4()}"
-    layer, other = layer_of(client, name), layer_of(second, name)
-    moved: list[torch.Tensor] = []
-
-    def trains() -> None:
-        other.load_state_dict(STATE)
-        stepped(other, 1, 2, 3)
-        moved.append(rows_of(other))
-
-    stall(monkeypatch, layer.table, "assign", trains)
+    layer, other = layer_of(client, name), Training(second, name)
+    stall(monkeypatch, layer.table, "assign", other)
     with pytest.warns(UserWarning, match="they stay|took its place") as warned:
         layer.load_state_dict(STATE)
     said = [str(each.message) for each in warned]
     assert any("another one took its place: what training had moved" in each for each in said), said
-    assert torch.equal(rows_of(other)[2:], moved[0][2:])
+    assert torch.equal(rows_of(other.layer)[2:], other.moved[2:])
 
 
 def test_who_stalls_alone_goes_on(client: kintsugi.Client, monkeypatch: pytest.MonkeyPatch) -> None:

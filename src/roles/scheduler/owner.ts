@@ -54,6 +54,10 @@ interface LoadedStore {
   log: Logger;
 }
 
+/** Changes of a transaction that leave nothing of `entries`. */
+export const withoutAll = (entries: StateEntries): Map<string, unknown> =>
+  new Map([...entries.keys()].map((key) => [key, undefined]));
+
 /**
  * The state that a scheduler goes on with, where its store has one. `begin` makes the state of a new job,
  * which replaces a discarded one in one transaction. State without an owner, as earlier versions wrote it,
@@ -72,7 +76,7 @@ export async function ownState(
   if (before !== undefined && foreign === 'refuse') refuse(map.job, before, uid);
   if (before !== undefined && foreign === 'discard') {
     const fresh = await begin();
-    const changes = new Map<string, unknown>([...entries.keys()].map((key) => [key, undefined]));
+    const changes = withoutAll(entries);
     for (const [key, value] of entriesOf(fresh)) changes.set(key, value);
     await store.write(changes);
     log.warn('state.discarded', told);

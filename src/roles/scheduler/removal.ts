@@ -2,6 +2,7 @@
 import { OWNER_KEY } from '../../core/scheduler/scheduler.js';
 import type { Logger } from '../../net/log.js';
 import type { StateStore } from '../../stores/decisions/index.js';
+import { withoutAll } from './owner.js';
 
 /** A scheduler that stands by sees this as the address of the leader, for a moment. */
 const ADDRESS = 'removal';
@@ -24,7 +25,7 @@ export async function removeState(store: StateStore, uid: string, log: Logger): 
     if (entries.size > 0 && before !== uid)
       return log.warn('state.kept', { owner: uid, before: before ?? '' });
     if (election) await election.clear();
-    else await store.write(new Map([...entries.keys()].map((key) => [key, undefined])));
+    else await store.write(withoutAll(entries));
     log.info('state.removed', { owner: uid });
   } finally {
     await store.close();

@@ -1,5 +1,5 @@
 /** Census of the Pods of a job: which count, which have ended, and how. */
-import type { KubeNode, ObjectCondition, Pod, Terminated } from '../objects.js';
+import type { ContainerStatus, KubeNode, ObjectCondition, Pod, Terminated } from '../objects.js';
 import { type Starved, starvedOf } from './memory.js';
 import { CONTAINER, INDEX_LABEL, type PodRole, ROLE_LABEL } from './names.js';
 import type { JobReport, ObservedJob } from './observed.js';
@@ -76,10 +76,14 @@ function isReady(conditions: readonly ObjectCondition[]): boolean {
   return (told('ContainersReady') ?? told('Ready')) === 'True';
 }
 
+/** The last end of a container; undefined: it has not ended yet, or there is none. */
+export const lastExit = (container: ContainerStatus | undefined): Terminated | undefined =>
+  container?.state?.terminated ?? container?.lastState?.terminated;
+
 function memberOf(pod: Pod, role: PodRole, observed: WatchedPods): Member {
   const container = pod.status?.containerStatuses?.find((one) => one.name === CONTAINER);
   const conditions = pod.status?.conditions ?? [];
-  const exit = container?.state?.terminated ?? container?.lastState?.terminated;
+  const exit = lastExit(container);
   return {
     pod,
     name: pod.metadata.name,

@@ -18,7 +18,7 @@ interface Strategy {
   key?: string;
   /** True: fields that the template does not name go, the key excepted. */
   retains?: true;
-  /** FieldValues of which an object has one at most. */
+  /** Fields of which an object has one at most. */
   oneOf?: readonly string[];
   /** Strategies of fields of a map, or of the items of a list. */
   fields?: Readonly<Record<string, Strategy>>;

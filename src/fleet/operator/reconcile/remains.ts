@@ -6,7 +6,7 @@
 import type { ObjectManifest, Pod } from '../objects.js';
 import { GROUP, type TrainingJob } from '../types.js';
 import { stranded } from './apart.js';
-import { type Census, permanentProblem } from './census.js';
+import { type Census, lastExit, permanentProblem } from './census.js';
 import { deletion } from './deletion.js';
 import { fixturesOf, sameAs } from './fixtures.js';
 import { CONTAINER, labelsOf, ROLE_LABEL, schedulerName, selectorOf } from './names.js';
@@ -69,8 +69,7 @@ function removalOf(job: TrainingJob): ObjectManifest {
 
 /** Why the keys are not going to be removed; undefined: they still may be. */
 function problemOf(pod: Pod | undefined, late: boolean): string | undefined {
-  const container = pod?.status?.containerStatuses?.find(({ name }) => name === CONTAINER);
-  const exit = container?.state?.terminated ?? container?.lastState?.terminated;
+  const exit = lastExit(pod?.status?.containerStatuses?.find(({ name }) => name === CONTAINER));
   const problem = permanentProblem(exit);
   if (problem !== undefined) return problem;
   if (!late) return undefined;

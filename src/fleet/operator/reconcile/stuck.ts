@@ -1,7 +1,7 @@
 /** Why a job does not go on: what the API server does not take, and what its Pods wait for. */
 import type { ContainerStatus, ObjectCondition, Pod } from '../objects.js';
 import type { TrainingJob } from '../types.js';
-import { type Census, inState, type Member } from './census.js';
+import { type Census, inState, lastExit, type Member } from './census.js';
 import { foreignCondition } from './foreign.js';
 import { REPLICATED } from './names.js';
 import type { Action, ObservedJob, RefusedObject } from './observed.js';
@@ -51,7 +51,8 @@ function refusedFor({ message }: RefusedObject): StuckReason {
 }
 
 /** The trouble of a container that waits, or that ends again and again. */
-function ofContainer({ name, state, lastState, restartCount, ready }: ContainerStatus): Stuck | undefined {
+function ofContainer(container: ContainerStatus): Stuck | undefined {
+  const { name, state, restartCount, ready } = container;
   const { reason = '', message } = state?.waiting ?? {};
   const text = `${name}: ${reason}${message ? `: ${message}` : ''}`;
   if (IMAGE.has(reason)) return { reason: 'Image', message: text };
@@ -59,7 +60,7 @@ function ofContainer({ name, state, lastState, restartCount, ready }: ContainerS
     return { reason: /secret/i.test(message ?? '') ? 'Secret' : 'Config', message: text };
   if (reason === 'CreateContainerError' || reason === 'RunContainerError')
     return { reason: 'Config', message: text };
-  const exit = state?.terminated ?? lastState?.terminated;
+  const exit = lastExit(container);
   // A process that has ended twice before it ever served does not serve the third time without a change.
   if (exit === undefined || exit.exitCode === 0 || ready) return undefined;
   if (reason !== 'CrashLoopBackOff' && restartCount < 2) return undefined;
@@ -158,7 +159,7 @@ export function lookAgain({ now }: ObservedJob, census: Census): Action[] {
   return times.length === 0 ? [] : [{ kind: 'wake', at: Math.min(...(times as number[])) }];
 }
 
-/** An event about a new reason. RefusedObjects have events of their own. */
+/** An event about a new reason. Refusals have events of their own. */
 export function stuckTold({ job, refusals = [] }: ObservedJob, stuck: Stuck | undefined): Action[] {
   const before = job.status?.conditions?.find(({ type }) => type === 'Stuck');
   if (!stuck || (before?.status === 'True' && before.reason === stuck.reason)) return [];
