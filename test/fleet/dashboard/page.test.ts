@@ -164,7 +164,8 @@ describe.skipIf(CHROMIUM === undefined)('the page', PATIENT, () => {
     const dialog = page.getByRole('dialog');
     await dialog.waitFor();
     await page.keyboard.press('Escape');
-    await dialog.waitFor({ state: 'detached' });
+    // A role is gone as soon as the dialog closes; the page takes the element away a moment later.
+    await page.locator('dialog').waitFor({ state: 'detached' });
     await page.keyboard.press('Enter');
     expect(await dialog.locator('.command').textContent()).toBe(`kintsugi rebalance --scheduler ${address}`);
     await shot(page, 'dialog');
