@@ -107,11 +107,21 @@ export function withRate<T extends Rated>(table: T, lr: number): T {
 }
 
 /**
- * True: a worker that asks for this rate may be one that was started with it long ago, so the table keeps its
- * own. A table whose list is full may have forgotten a rate.
+ * The end of a sentence for people that begins with the table: what it had before. A worker that asks
+ * for such a rate may be one that was started with it long ago, so the table keeps its own. A table whose
+ * list is full may have forgotten a rate. Undefined: the rate is a new one.
  */
-export function isOldRate({ earlierRates = [] }: Rated, lr: number): boolean {
-  return earlierRates.includes(lr) || earlierRates.length >= MAX_EARLIER_RATES;
+export function oldRateText({ earlierRates = [] }: Rated, lr: number): string | undefined {
+  if (earlierRates.includes(lr)) return 'had this rate before';
+  const isFull = earlierRates.length >= MAX_EARLIER_RATES;
+  return isFull
+    ? `had ${MAX_EARLIER_RATES} other rates before and remembers no more, perhaps also this one`
+    : undefined;
+}
+
+/** See `oldRateText`. */
+export function isOldRate(table: Rated, lr: number): boolean {
+  return oldRateText(table, lr) !== undefined;
 }
 
 /** Why the learning rate of a table cannot become `lr`, in one line; undefined when it can. */

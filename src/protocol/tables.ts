@@ -23,7 +23,10 @@ export interface TablesCreated {
   message?: string;
 }
 
-/** The learning rate of a table becomes `lr`. */
+/**
+ * The learning rate of a table becomes `lr`. The ids of a client rise: an older question for the same table
+ * that comes later is answered and changes nothing.
+ */
 export interface SetTable {
   t: 'setTable';
   id: number;

@@ -1,6 +1,7 @@
 /**
  * Users set learning rates: by `setTable`, or by the flag of a worker that resumes the job. Workers that were
- * started with an earlier rate come again and change nothing. Setters draw from randomness of their own.
+ * started with an earlier rate come again and change nothing, and copies of questions that were answered come
+ * late. Setters draw from randomness of their own.
  */
 import { SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
@@ -29,6 +30,8 @@ export class Setters {
   private readonly random: Random;
   private readonly table: SimTable | undefined;
   private asking: SetQuestion | undefined;
+  /** Questions by `setTable` that were answered: at most `MOST_SETS`. */
+  private answered: SetQuestion[] = [];
   private next = FIRST_QUESTION;
 
   constructor(
@@ -59,8 +62,10 @@ export class Setters {
     const index = 1 + cluster.nodes.length + number;
     const client = cluster.clientAt(index)?.id;
     if (client === undefined) return;
-    if (this.rates.told > 0 && random.chance(0.5)) this.comeAgain(index, this.table);
-    else if (this.rates.told < MOST_SETS) this.set(index, client, this.table);
+    if (this.rates.told > 0 && random.chance(0.5)) {
+      if (this.answered.length > 0 && random.chance(0.5)) this.comeLate(random.pick(this.answered));
+      else this.comeAgain(index, this.table);
+    } else if (this.rates.told < MOST_SETS) this.set(index, client, this.table);
   }
 
   private set(index: number, client: number, table: SimTable): void {
@@ -79,6 +84,14 @@ export class Setters {
     const lr = rateAfter(this.random.below(this.rates.told));
     this.cluster.count('oldFlag');
     this.cluster.transmit(index, SCHEDULER, this.flag(this.next++, table, lr), []);
+  }
+
+  /** A copy of a question comes when it was answered, perhaps to a later scheduler. */
+  private comeLate({ index, client, message }: SetQuestion): void {
+    const { cluster } = this;
+    if (cluster.clientAt(index)?.id !== client) return;
+    cluster.count('oldQuestion');
+    cluster.transmit(index, SCHEDULER, message, []);
   }
 
   private flag(id: number, table: SimTable, lr: number): MessageOf<'createTables'> {
@@ -100,6 +113,7 @@ export class Setters {
     if (message.code) throw new Violation(`a rate cannot be set: ${message.message}`);
     this.asking = undefined;
     this.rates.told++;
+    if (asking.message.t === 'setTable') this.answered.push(asking);
     this.cluster.count(asking.message.t === 'setTable' ? 'rateSet' : 'rateFlag');
     return true;
   }
@@ -107,6 +121,7 @@ export class Setters {
   /** The job is restored from this checkpoint. Returns the number of rates that are set in it. */
   rewind(draft: Draft): number {
     this.asking = undefined;
+    this.answered = [];
     return this.table ? this.rates.rewind(draft.tables, this.table.name) : 0;
   }
 }

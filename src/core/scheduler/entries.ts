@@ -10,7 +10,7 @@
  * | group/ID, node/ID, table/ID | entries of the map |
  * | saving, plan/NAME | number of the next attempt at a checkpoint; save plans |
  * | restore, load/G/M | the checkpoint that the job goes on from; a shard that is still to be loaded |
- * | name/NAME, session/ID, change/ID | identities of nodes; open sessions; changes |
+ * | name/NAME, session/ID, change/ID | identities of nodes; open sessions, with rates set; changes |
  * | dataset/I, cursor/I | data set number I: its specification; its counters |
  * | run/NAME | sums of the workers of a run that are gone |
  * | event/N | the event at place N of the ring |

@@ -113,6 +113,13 @@ export class Reports {
     return this.completeShards[g]?.[m] === gen;
   }
 
+  /** The owner of this generation is past FENCE and START, as it has reported. */
+  serves(node: PeerId, g: number, m: number, gen: number): boolean {
+    if (this.isShardComplete(g, m, gen)) return true;
+    const { recoveries = [] } = this.nodes.get(node) ?? {};
+    return recoveries.some((each) => each.g === g && each.m === m && each.gen === gen && each.keysReady);
+  }
+
   /** Rows of a shard, by the last report of whoever owned it. */
   rows(g: number, m: number): number {
     return this.shardRows[g]?.[m] ?? 0;

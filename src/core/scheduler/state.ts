@@ -18,10 +18,16 @@ import type { DatasetState } from './samples/state.js';
 
 /**
  * An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it.
+ * Replaced and never changed in place.
  */
 export interface SessionEntry {
-  id: PeerId;
-  leased: boolean;
+  readonly id: PeerId;
+  readonly leased: boolean;
+  /**
+   * By table: the newest question of the client to set its learning rate that was carried out. The numbers of
+   * its questions rise. Undefined: it has set none.
+   */
+  readonly rates?: Readonly<Record<number, number>>;
 }
 
 export interface DurableState {

@@ -14,13 +14,12 @@ import {
 } from '../../protocol/table-rules.js';
 import type { AskedTable } from '../../protocol/tables.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
+import { sessionKey } from './entries.js';
 import type { Ledger } from './ledger.js';
 import type { OwnersMaps } from './owners-maps.js';
 
 /** Tables that the engine takes in a shard (`kMaxTables`): a higher `maxTables` holds as this. */
 export const MAX_TABLES = 4096;
-/** Clients whose newest question to set a rate is remembered. */
-const MAX_ASKERS = 1024;
 
 /** `count`: tables that there would be. */
 function tooMany(count: number, limit: number): string {
@@ -38,8 +37,6 @@ export class TableBook {
   /** The first `seen` tables of the map, by name. */
   private readonly byName = new Map<string, TableSpec>();
   private seen = 0;
-  /** Client -> the newest of its questions to set a rate that was carried out. Their numbers rise. */
-  private readonly carriedOut = new Map<PeerId, number>();
 
   constructor(
     private readonly ledger: Ledger,
@@ -55,8 +52,9 @@ export class TableBook {
   }
 
   /**
-   * Adds the tables, and answers when they are durable. If learning rates have changed, it answers when every
-   * owner has them.
+   * Adds the tables, and answers when they are durable. If a rate is asked for, and the rate of the table was
+   * ever changed, it answers when every owner has the newest one: this may be the copy of a question that
+   * changed the rate and was not answered.
    */
   create(from: PeerId, { id, specs }: MessageOf<'createTables'>): void {
     const { ledger } = this;
@@ -65,17 +63,20 @@ export class TableBook {
     if (all !== map.tables) ledger.setMap({ tables: all }, 'tables');
     for (const [before, after] of rated) this.rated(before, after);
     const answer = { t: 'tablesCreated' as const, id, tables: asked, ...problem };
-    if (rated.length > 0) this.owners.answer(from, answer);
+    const isChanged = asked.some(({ earlierRates }, i) => earlierRates && specs[i]!.rate === 'set');
+    if (isChanged) this.owners.answer(from, answer);
     else ledger.answer(from, answer);
   }
 
   /**
    * Changes the learning rate of a table, and answers when every owner of a shard has the new one. A client
    * repeats its question until there is an answer. A copy that comes late changes nothing, because somebody
-   * else may have set another rate meanwhile.
+   * else may have set another rate meanwhile. The client's session has the newest question for each table,
+   * durably: the copy may come to a later scheduler. A session that has ended sets nothing.
    */
   set(from: PeerId, { id, name, lr }: MessageOf<'setTable'>): void {
-    const { ledger, carriedOut } = this;
+    const { ledger } = this;
+    if (!ledger.isLeased(from)) return;
     const refuse = (code: ErrorCode, message: string) =>
       ledger.answer(from, { t: 'tableSet', id, epoch: ledger.map.epoch, code, message });
     const { map } = ledger;
@@ -83,12 +84,7 @@ export class TableBook {
     if (!table) return refuse('UNKNOWN_TABLE', `no table "${name}" exists in this job`);
     const problem = newRateProblem(table, lr);
     if (problem) return refuse('BAD_ARGUMENT', `table "${name}": ${problem}`);
-    const isNew = id > (carriedOut.get(from) ?? -1);
-    if (isNew) {
-      carriedOut.delete(from);
-      carriedOut.set(from, id);
-      if (carriedOut.size > MAX_ASKERS) carriedOut.delete(carriedOut.keys().next().value!);
-    }
+    const isNew = this.carryOut(from, table, id);
     if (isNew && lr !== table.optimizer.lr) {
       const rated = withRate(table, lr);
       const tables = map.tables.map((each) => (each === table ? rated : each));
@@ -96,6 +92,17 @@ export class TableBook {
       this.rated(table, rated);
     }
     this.owners.answer(from, { t: 'tableSet', id, epoch: ledger.map.epoch });
+  }
+
+  /** False: this question of the client for this table, or a later one, was carried out before. */
+  private carryOut(from: PeerId, table: TableSpec, id: number): boolean {
+    const { ledger } = this;
+    const { sessions } = ledger.state;
+    const session = sessions.get(from)!;
+    if (id <= (session.rates?.[table.id] ?? -1)) return false;
+    sessions.set(from, { ...session, rates: { ...session.rates, [table.id]: id } });
+    ledger.touch(sessionKey(from));
+    return true;
   }
 
   private rated(before: TableSpec, after: TableSpec): void {

@@ -210,7 +210,8 @@ export class Recovery {
   stats(): Omit<RecoveryStats, 'g' | 'm' | 'gen'> {
     const { blocksLost, blocksOnDemand } = this;
     const blocksPresent = Math.max(0, blocksLost - this.absent);
-    const { keysReady } = this.owner.native;
+    // Before the owner is active, the engine does not know which blocks are absent.
+    const keysReady = this.owner.phase === 'ACTIVE' && this.owner.native.keysReady;
     return { blocksLost, blocksPresent, blocksOnDemand, ...(keysReady && { keysReady }) };
   }
 

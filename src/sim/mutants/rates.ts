@@ -21,6 +21,18 @@ export const RATE_MUTANTS: readonly Mutant[] = [
     to: '',
   },
   {
+    name: 'rates: a set is told although the owner before the newest one may still take pushes',
+    file: 'scheduler/owners-maps',
+    from: '!init && !restore && !reports.serves(node, id, m, gen)',
+    to: 'false',
+  },
+  {
+    name: 'rates: a later scheduler does not know which questions were carried out',
+    file: 'scheduler/tables',
+    from: 'ledger.touch(sessionKey(from));',
+    to: '',
+  },
+  {
     name: 'rates: the old flag of a restarted worker undoes a set',
     file: 'scheduler/tables',
     from: ' && !isOldRate(known, lr)',

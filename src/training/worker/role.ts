@@ -12,6 +12,8 @@ import { type Client, connect } from '../../library/client/client.js';
 import { resumeTables } from '../../library/client/connected.js';
 import type { DatasetSpec } from '../../library/client/dataset.js';
 import { formatAddress, parseAddress } from '../../net/address.js';
+import type { TableSpec } from '../../protocol/map.js';
+import { oldRateText } from '../../protocol/table-rules.js';
 import { type EndpointOptions, serveEndpoints } from '../../roles/endpoints.js';
 import { cutGrowingParts, cutParts, RANGE_BATCHES } from '../loop/files.js';
 import { createTables, evaluate } from '../loop/loop.js';
@@ -54,7 +56,7 @@ function storeOf(
         if (own.optimizer.lr === lr || epochs === 0) continue;
         const fields = { table: name, lr, asked: own.optimizer.lr };
         if (own.rate === 'keep') log.info('worker.rate', fields);
-        else log.warn('worker.rate', { ...fields, message: keptText(name, own.optimizer.lr) });
+        else log.warn('worker.rate', { ...fields, message: keptText(spec, own.optimizer.lr) });
       }
     },
     pull: (requests) => client.pull(requests),
@@ -62,8 +64,10 @@ function storeOf(
   };
 }
 
-const keptText = (name: string, lr: number) =>
-  `the table had this rate before: "kintsugi table set ${name} lr=${lr}" brings it back`;
+function keptText(table: TableSpec, lr: number): string {
+  const why = oldRateText(table, lr) ?? 'got another rate meanwhile';
+  return `the table ${why}: "kintsugi table set ${table.name} lr=${lr}" sets it all the same`;
+}
 
 async function trainAll(
   options: WorkerOptions,

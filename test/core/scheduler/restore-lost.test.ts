@@ -1,8 +1,9 @@
 /** A running job that has lost a shard for good loads it from a checkpoint, and the others go on. */
 import { afterEach, describe, expect, it } from 'vitest';
+import { optimizerOf } from '../../../src/engine/optimizers.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import type { SavePlan } from '../../../src/protocol/saving.js';
-import { Cluster, type ClusterOptions, kind } from '../harness.js';
+import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';
 
 const PLAN: SavePlan = { url: 'memory', everyMs: 0, keep: 3, rate: 0, kind: 'full job' };
 let cluster: Cluster;
@@ -54,6 +55,21 @@ function lost(options: Partial<ClusterOptions> = {}): void {
 }
 
 describe('restore --only-lost', () => {
+  it('takes a table whose rate has changed since, but no state that was made with another rate', () => {
+    lost({ tables: [tableSpec(), tableSpec('f', optimizerOf('ftrl', 0.5))] });
+    const [saved] = cluster.place.manifests;
+    const withRate = (name: string) =>
+      saved!.tables.map((table) =>
+        table.name === name ? { ...table, optimizer: { ...table.optimizer, lr: 0.25 } } : table,
+      );
+    const { tables } = saved!;
+    saved!.tables = withRate('f');
+    expect(reload()).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('table "f"') });
+    saved!.tables = tables;
+    saved!.tables = withRate('t');
+    expect(reload()).toMatchObject({ number: 1, shards: [['embedding', 0, 1]] });
+  });
+
   it('brings back what the checkpoint had, and goes on with the numbers of its clients', () => {
     lost();
     expect(push({ 0: [{ keys: [1], value: 1 }] }).error).toBe('UNRECOVERABLE');

@@ -7,7 +7,8 @@
  * hashes, so these are neighbours.
  */
 import { KintsugiError } from '../../../common/errors.js';
-import type { CheckpointDraft, SavedDataset, SavedShard } from '../../../protocol/checkpoints.js';
+import { fixedRateOf } from '../../../engine/optimizers.js';
+import type { CheckpointDraft, SavedDataset, SavedShard, SavedTable } from '../../../protocol/checkpoints.js';
 import { shardKey } from '../../../protocol/items.js';
 import {
   CAPABILITIES,
@@ -223,9 +224,10 @@ function checkTables(pool: string, map: ClusterMap, { number, tables }: Checkpoi
   }
 }
 
-/** The learning rate may have changed since. */
-function isSameOptimizer(a: { optimizer: object }, b: { optimizer: object }): boolean {
-  const text = ({ optimizer }: { optimizer: object }) =>
-    JSON.stringify(Object.entries({ ...optimizer, lr: 0 }).sort());
+/** The learning rate may have changed since, unless the state of rows depends on it. */
+function isSameOptimizer(a: Pick<SavedTable, 'optimizer'>, b: Pick<SavedTable, 'optimizer'>): boolean {
+  const lr = fixedRateOf(a.optimizer) === undefined ? { lr: 0 } : {};
+  const text = ({ optimizer }: Pick<SavedTable, 'optimizer'>) =>
+    JSON.stringify(Object.entries({ ...optimizer, ...lr }).sort());
   return text(a) === text(b);
 }

@@ -1,0 +1,167 @@
+/** Questions to set a learning rate that come again or late, and how long their answers wait. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { optimizerOf } from '../../../src/engine/optimizers.js';
+import { SCHEDULER } from '../../../src/protocol/map.js';
+import type { Message } from '../../../src/protocol/messages.js';
+import { MAX_EARLIER_RATES, oldRateText } from '../../../src/protocol/table-rules.js';
+import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';
+
+let cluster: Cluster;
+afterEach(() => cluster.close());
+
+/** Rows of the tables count: with the rate -n a push adds n. */
+function start(options: Partial<ClusterOptions> = {}): void {
+  cluster = new Cluster({ k: 2, r: 1, clients: 2, tables: [tableSpec(), tableSpec('u')], ...options });
+}
+
+const ask = (message: Message, client = 0) => {
+  const from = cluster.clients[client]!.id;
+  cluster.stepScheduler({ kind: 'message', from, role: 'client', message });
+  cluster.settle();
+};
+const set = (id: number, lr: number, { name = 't', client = 0 } = {}) =>
+  ask({ t: 'setTable', id, name, lr }, client);
+const answers = (id: number, client = 0) =>
+  cluster
+    .sent('tableSet')
+    .filter(({ to, message }) => to === cluster.clients[client]!.id && message.id === id);
+const rate = (name = 't') => cluster.map.tables.find((each) => each.name === name)!.optimizer.lr;
+/** Maps to a node and to clients: a request of a client that has a newer map waits for that. */
+const mapsTo = (index: number) => (packet: { to: number; message: Message }) =>
+  ['map', 'mapDiff'].includes(packet.message.t) &&
+  (packet.to === cluster.nodes[index]!.id || cluster.roleOf(packet.to) === 'client');
+
+describe('a question to set a rate', () => {
+  it('is carried out for its table when a later one of the same client for another table came before', () => {
+    start();
+    set(2, -3, { name: 'u' });
+    set(1, -5);
+    cluster.advance(600);
+    expect([rate(), rate('u'), answers(1).length, answers(2).length]).toEqual([-5, -3, 1, 1]);
+  });
+
+  it('is not carried out when a later one of the same client for the same table came before', () => {
+    start();
+    set(2, -3);
+    set(1, -5);
+    cluster.advance(600);
+    expect([rate(), answers(1).length, answers(2).length]).toEqual([-3, 1, 1]);
+  });
+
+  it('is carried out once, also when it comes again to a later scheduler', () => {
+    start();
+    set(1, -3);
+    set(2, -1, { name: 'u' });
+    cluster.advance(600);
+    set(1, -5, { client: 1 });
+    set(2, -7, { name: 'u', client: 1 });
+    cluster.advance(600);
+    expect([answers(1, 1).length, answers(2, 1).length]).toEqual([1, 1]);
+    cluster.crashScheduler();
+    cluster.restartScheduler();
+    set(1, -3);
+    set(2, -1, { name: 'u' });
+    cluster.advance(600);
+    expect([rate(), rate('u'), answers(1).length, answers(2).length]).toEqual([-5, -7, 2, 2]);
+    set(3, -3);
+    expect(rate()).toBe(-3);
+  });
+
+  it('of a session that has ended is not carried out', () => {
+    start();
+    ask({ t: 'detach' });
+    set(1, -3);
+    cluster.advance(600);
+    expect([rate(), answers(1)]).toEqual([-1, []]);
+  });
+
+  it('by the flag of a worker that comes again is told when all owners have the rate', () => {
+    start();
+    const held = cluster.hold(mapsTo(1));
+    const spec = { ...tableSpec('t', optimizerOf('sgd', -2)), rate: 'set' as const };
+    const told = (id: number) =>
+      cluster.sent('tablesCreated').filter(({ message }) => message.id === id).length;
+    ask({ t: 'createTables', id: 50, specs: [spec] });
+    ask({ t: 'createTables', id: 50, specs: [spec] });
+    cluster.crashScheduler();
+    cluster.restartScheduler();
+    ask({ t: 'createTables', id: 50, specs: [spec] });
+    cluster.advance(2000);
+    expect([rate(), told(50)]).toEqual([-2, 0]);
+    // A table whose rate nobody changed has it everywhere.
+    ask({ t: 'createTables', id: 51, specs: [{ ...tableSpec('u'), rate: 'set' }] });
+    expect(told(51)).toBe(1);
+    held.release();
+    cluster.advance(600);
+    expect(told(50)).toBe(1);
+  });
+});
+
+describe('an answer that waits for the owners', () => {
+  it('waits for one in FENCE: the owner before it may still commit pushes with the old rate', () => {
+    start({ spares: 1 });
+    const [old, sink] = [cluster.nodes[0]!, cluster.nodes[2]!];
+    // Node 0 lives and is taken for lost. Client 1 has the map from before, too.
+    const cut = cluster.hold(({ from, to, message }) => {
+      const isToLate = to === cluster.clients[1]!.id && ['map', 'mapDiff'].includes(message.t);
+      return isToLate || (from === old.id && to === SCHEDULER) || (from === SCHEDULER && to === old.id);
+    });
+    const opens = cluster.hold(kind('open', { to: sink.id }));
+    cluster.notice(0);
+    cluster.settle();
+    cluster.advance(100);
+    expect(cluster.map.groups[0]!.data[0]!.node).toBe(cluster.nodes[3]!.id);
+    set(1, -3);
+    cluster.advance(600);
+    const late = cluster.clients[1]!.push({ 0: [{ keys: [1] }] });
+    cluster.settle();
+    cluster.advance(600);
+    expect([late.done, late.error, answers(1)]).toEqual([true, undefined, []]);
+    expect(cluster.eventsNamed('recovery.keysReady')).toEqual([]);
+    opens.release();
+    cluster.advance(1500);
+    expect([answers(1).length, cluster.eventsNamed('recovery.keysReady').length]).toEqual([1, 1]);
+    cluster.client.push({ 0: [{ keys: [1] }] });
+    cluster.settle();
+    expect(cluster.read(0, 1)).toBe(1 + 3);
+    cut.drop();
+  });
+
+  it('has a place, however many questions another client asks', () => {
+    start();
+    const held = cluster.hold(mapsTo(1));
+    for (let id = 0; id < 4200; id++) {
+      const message: Message = { t: 'setTable', id, name: 't', lr: -1 };
+      const from = cluster.client.id;
+      cluster.stepScheduler({ kind: 'message', from, role: 'client', message });
+    }
+    set(1, -3, { client: 1 });
+    cluster.advance(300);
+    expect(answers(1, 1)).toEqual([]);
+    held.release();
+    cluster.advance(600);
+    expect(answers(1, 1)).toHaveLength(1);
+  });
+
+  it('is dropped when the session of its client has ended', () => {
+    start();
+    const held = cluster.hold(mapsTo(1));
+    set(1, -3);
+    set(1, -5, { client: 1 });
+    ask({ t: 'detach' });
+    held.release();
+    cluster.advance(600);
+    expect([answers(1).length, answers(1, 1).length]).toEqual([0, 1]);
+  });
+});
+
+it('the text about a rate that a table keeps says only what is known', () => {
+  start();
+  const earlierRates = Array.from({ length: MAX_EARLIER_RATES }, (_, i) => -2 - i);
+  const table = { optimizer: tableSpec().optimizer, earlierRates };
+  expect(oldRateText(table, -2)).toBe('had this rate before');
+  expect(oldRateText(table, -1000)).toBe(
+    `had ${MAX_EARLIER_RATES} other rates before and remembers no more, perhaps also this one`,
+  );
+  expect(oldRateText({ ...table, earlierRates: earlierRates.slice(1) }, -1000)).toBeUndefined();
+});
