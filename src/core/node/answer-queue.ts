@@ -182,6 +182,7 @@ export class AnswerQueue implements AnswerRoom {
     if (line.list.length > 0) return;
     this.lines.delete(line.client);
     this.order.leave(line);
+    if (this.lines.size === 0) this.reserved.clear();
   }
 
   /** Answers TIMEOUT to what has waited for too long, and hangs up on a client that blocks others. */
@@ -195,21 +196,24 @@ export class AnswerQueue implements AnswerRoom {
     }
     // Time has passed, so that an answer may have become the next one of all.
     this.mayServe = this.lines.size > 0;
-    if (!this.isBlocked) return;
-    const client = this.bytes.mostStalled(now);
-    if (client === undefined) return;
-    const bytes = this.bytes.heldBy(client);
-    out.event('client.hungUp', { client, bytes });
-    out.hangUp(client);
-    this.gone(client);
+    for (const room of this.blockedRooms(now)) {
+      const client = this.bytes.mostStalled(room, now);
+      if (client === undefined) continue;
+      const bytes = this.bytes.heldBy(client);
+      out.event('client.hungUp', { client, bytes });
+      out.hangUp(client);
+      this.gone(client);
+    }
   }
 
-  /** A pull waits because of what other clients hold. */
-  private get isBlocked(): boolean {
-    const now = this.host.now();
-    const hasNoRoom = ({ client, list }: Line) =>
-      list.first && this.bytes.obstacle(client, list.first.item.pull.bytes, now) === 'room';
-    return this.order.all().some(hasNoRoom);
+  /** Rooms for which a pull waits because of what other clients hold. */
+  private blockedRooms(now: number): Set<Room> {
+    const rooms = new Set<Room>();
+    for (const { client, list } of this.order.all()) {
+      const { bytes } = list.first!.item.pull;
+      if (this.bytes.obstacle(client, bytes, now) === 'room') rooms.add(this.bytes.roomWith(client, bytes));
+    }
+    return rooms;
   }
 
   private charge({ client, bytes }: PullItem): void {

@@ -67,6 +67,27 @@ export const ANSWER_MUTANTS: readonly Mutant[] = [
     to: 'return undefined;',
   },
   {
+    name: 'answers: a client that takes a byte now and then keeps its room while others wait',
+    file: 'node/answer-bytes',
+    from: 'const PROGRESS_BYTES = 64 << 10;',
+    to: 'const PROGRESS_BYTES = 1;',
+    scenario: { test: QUEUE, because: 'sockets of schedules take whole messages, or nothing' },
+  },
+  {
+    name: 'answers: a client of a room that nobody waits for is hung up',
+    file: 'node/answer-bytes',
+    from: 'room !== inRoom || ',
+    to: '',
+    scenario: { test: QUEUE, because: 'it asks again, and the next tick hangs up on another one' },
+  },
+  {
+    name: 'answers: a room stays kept for a pull whose client is gone',
+    file: 'node/answer-queue',
+    from: 'if (this.lines.size === 0)\n            this.reserved.clear();',
+    to: '',
+    scenario: { test: QUEUE, because: 'pulls wait until the next tick, and are answered then' },
+  },
+  {
     name: 'answers: a client that does not read takes the room of all',
     file: 'node/answer-bytes',
     from: 'if (held > 0 && after > limit * SHARE)',
