@@ -25,11 +25,6 @@ export class FairOrder<Client extends WaitingClient> {
     return this.clients[0];
   }
 
-  /** In order, as they are now: what changes meanwhile does not change it. */
-  all(): readonly Client[] {
-    return [...this.clients];
-  }
-
   /** A client waits that did not, for something that costs so much. */
   enter(client: Client, cost: number): void {
     if (this.clients.length === 0) this.clock = 0;

@@ -52,7 +52,7 @@ interface IncomingFrame {
   readonly total: number;
   /** Bytes that have come. */
   arrived: number;
-  /** Those of them that had come when it went on last. */
+  /** Bytes that had come when it went on last. */
   wentOnBytes: number;
   /** `window`: it fits the window. `waits`: it has no room yet. `room`: it has. `free`: it is a node's. */
   place: 'window' | 'waits' | 'room' | 'free';

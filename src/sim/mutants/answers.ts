@@ -27,8 +27,8 @@ export const ANSWER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'answers: a client keeps its turn while it has pulls that wait',
-    file: 'node/answer-queue',
-    from: 'next && costOf(next.item.pull)',
+    file: 'shared/fair-lines',
+    from: 'next && this.costOf(next.item)',
     to: 'next && 0',
     scenario: { test: TEST, because: 'others are served later, and clients ask again' },
   },
@@ -83,8 +83,9 @@ export const ANSWER_MUTANTS: readonly Mutant[] = [
   {
     name: 'answers: a room stays kept for a pull whose client is gone',
     file: 'node/answer-queue',
-    from: 'if (this.lines.size === 0)\n            this.reserved.clear();',
-    to: '',
+    from: 'this.reserved.clear();',
+    place: 1,
+    to: ';',
     scenario: { test: QUEUE, because: 'pulls wait until the next tick, and are answered then' },
   },
   {

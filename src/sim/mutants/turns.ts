@@ -65,8 +65,8 @@ export const TURN_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'turns: a small request waits for large ones',
-    file: 'node/request-queue',
-    from: 'this.order.enter(line, this.host.turn.shareOf(work));',
+    file: 'shared/fair-lines',
+    from: 'this.order.enter(line, this.costOf(item));',
     to: 'this.order.enter(line, 0);',
     scenario: { test: TEST, because: 'every request is served at some time' },
   },
