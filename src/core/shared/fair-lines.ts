@@ -1,6 +1,6 @@
 /**
- * Clients that wait: each has a line of what it asked for, in the order in which it asked, and the lines are in
- * a fair order (fair-order.ts).
+ * Clients that wait: each has a line of what it asked for, in the order in which it asked, and the lines are
+ * in a fair order (fair-order.ts).
  */
 import type { PeerId } from '../../protocol/map.js';
 import { FairOrder } from './fair-order.js';
