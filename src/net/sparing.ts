@@ -17,6 +17,8 @@ const CHANGES: ReadonlySet<string> = new Set([
 const RECURRING: ReadonlyMap<string, readonly string[]> = new Map([
   ['sink.stalled', ['node']],
   ['message.refused', ['from', 'kind']],
+  // One cause for all clients: each of them may come again under another number.
+  ['client.hungUp', []],
 ]);
 /**
  * Attempts of save plans. A plan that fails is one cause until an attempt does not: the failures by their
@@ -31,7 +33,7 @@ const ATTEMPTS: ReadonlyMap<string, 'begins' | 'fails' | 'ends'> = new Map([
 /** Plans that are remembered to fail: more than a job has. */
 const MAX_PLANS = 64;
 /** Fields with words for people: numbers in them are no part of the cause. */
-const WORDS: ReadonlySet<string> = new Set(['message', 'stack', 'remote']);
+const WORDS: ReadonlySet<string> = new Set(['message', 'stack']);
 
 export function sparing(log: Logger, clock: () => number = monotonicMs): Logger {
   const repeats = new Repeats<string>(clock, QUIET_MS);
@@ -82,7 +84,9 @@ class FailingPlans {
 }
 
 function causeOf(event: string, fields: LogFields): string {
-  const text = JSON.stringify(fields, (name, value: unknown) =>
+  // Where it comes from is no part of the cause: whoever repeats it may have many addresses.
+  const { remote: _, ...telling } = fields;
+  const text = JSON.stringify(telling, (name, value: unknown) =>
     WORDS.has(name) ? String(value).replaceAll(/[0-9a-f]*\d[0-9a-f]*/gi, '#') : value,
   );
   return `${event} ${text}`;

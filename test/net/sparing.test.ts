@@ -63,6 +63,18 @@ it('a PS whose sinks do not answer tells of each node, and not of each shard', (
   expect(state.lines[1]).toEqual(['sink.stalled', expect.objectContaining({ node: 4 })]);
 });
 
+it('an hour of clients that are hung up is a few lines, whoever they are and from where they come', () => {
+  const { state, log } = virtual();
+  for (let second = 0; second <= 3600; second++) {
+    state.now = second * 1000;
+    const group = [...second.toString(6)].map((digit) => 'abcdef'[Number(digit)]).join('');
+    log.info('client.hungUp', { client: second, bytes: 7919 * second });
+    log.warn('link.hungUp', { remote: `fe80::${group}:7078`, message: 'the handshake took too long' });
+  }
+  const lines = (name: string) => state.lines.filter(([event]) => event === name).length;
+  expect([lines('client.hungUp'), lines('link.hungUp')]).toEqual([4, 4]);
+});
+
 it('an hour of a save plan that fails is a few lines, and a checkpoint that is made ends it', () => {
   const { state, log } = virtual();
   const attempt = (number: number, end: LogFields | undefined) => {

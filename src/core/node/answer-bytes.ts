@@ -20,8 +20,10 @@ const SHARE = 1 / 4;
 const ROOMS = { little: 1 / 4, much: 3 / 4 } as const;
 /** A client with no more than this part of `maxAnswerBytes` has little. */
 const LITTLE = 1 / 64;
-/** A client that has taken nothing for this part of `answerStallMs` gets nothing where its room is full. */
+/** A client that has not gone on for this part of `answerStallMs` gets nothing where its room is full. */
 const PAUSE = 1 / 4;
+/** A client goes on when its socket has taken so many bytes, or all that it held. */
+const PROGRESS_BYTES = 64 << 10;
 /** Bytes that each answer is charged for its header. */
 export const HEADER_BYTES = 64;
 
@@ -35,8 +37,10 @@ interface AnswerHolder {
   bytes: number;
   /** Bytes that its link held at the newest report; before the first one, the first charge. */
   linkBytes: number;
-  /** Milliseconds of the tick in which its socket took something last, or in which it began to hold bytes. */
-  takenAt: number;
+  /** Milliseconds of the tick in which it went on last, or in which it began to hold bytes. */
+  wentOnAt: number;
+  /** Bytes that its socket has to take until it goes on again: to take little is to take nothing. */
+  toTake: number;
   /** Kept until the client holds nothing, so that a room never has more than was let into it. */
   room: Room;
 }
@@ -86,21 +90,21 @@ export class AnswerBytes {
   /** Undefined: there is room for an answer of so many bytes. */
   obstacle(client: PeerId, bytes: number, now: number): Obstacle | undefined {
     const { maxAnswerBytes: limit, answerStallMs } = this.policy;
-    const { bytes: held, takenAt, room: before } = this.holders.get(client) ?? { bytes: 0, takenAt: now };
+    const { bytes: held, wentOnAt, room: before } = this.holders.get(client) ?? { bytes: 0, wentOnAt: now };
     const after = held + bytes + HEADER_BYTES;
     if (held > 0 && after > limit * SHARE) return 'client';
     const room = this.roomWith(client, bytes);
     const others = this.usedIn[room] - (before === room ? held : 0);
     if (others === 0 || others + after <= limit * ROOMS[room]) return undefined;
     // A client with much waits for its own socket first.
-    if (before === 'much' || now - takenAt >= answerStallMs * PAUSE) return 'client';
+    if (before === 'much' || now - wentOnAt >= answerStallMs * PAUSE) return 'client';
     return 'room';
   }
 
   charge(client: PeerId, bytes: number, now: number): void {
     const charge = bytes + HEADER_BYTES;
     const room = this.roomWith(client, bytes);
-    const holder = this.holders.get(client) ?? { bytes: 0, linkBytes: charge, takenAt: now, room };
+    const holder = this.holders.get(client) ?? beginning(charge, now, room);
     this.usedIn[holder.room] -= holder.bytes;
     holder.room = room;
     holder.bytes += charge;
@@ -123,9 +127,12 @@ export class AnswerBytes {
       this.fresh.delete(client);
       const holder = this.holders.get(client);
       if (!holder) continue;
-      if (linkBytes < holder.linkBytes) holder.takenAt = now;
+      holder.toTake -= Math.max(0, holder.linkBytes - linkBytes);
       holder.linkBytes = linkBytes;
       this.reduce(client, holder, Math.min(holder.bytes, linkBytes));
+      if (holder.toTake > 0) continue;
+      holder.wentOnAt = now;
+      holder.toTake = Math.min(PROGRESS_BYTES, holder.bytes);
     }
   }
 
@@ -142,13 +149,19 @@ export class AnswerBytes {
     this.fresh.delete(client);
   }
 
-  /** The client that holds most of those whose sockets have taken nothing for `answerStallMs`. */
-  mostStalled(now: number): PeerId | undefined {
+  /** The client that holds most of a room, of those that have not gone on for `answerStallMs`. */
+  mostStalled(inRoom: Room, now: number): PeerId | undefined {
     let most: [client: PeerId, bytes: number] | undefined;
-    for (const [client, { bytes, takenAt }] of this.holders) {
-      if (now - takenAt < this.policy.answerStallMs) continue;
+    for (const [client, { bytes, room, wentOnAt }] of this.holders) {
+      if (room !== inRoom || now - wentOnAt < this.policy.answerStallMs) continue;
       if (!most || bytes > most[1]) most = [client, bytes];
     }
     return most?.[0];
   }
+}
+
+/** A client without bytes that is charged so many now. */
+function beginning(charge: number, now: number, room: Room): AnswerHolder {
+  const toTake = Math.min(PROGRESS_BYTES, charge);
+  return { bytes: 0, linkBytes: charge, wentOnAt: now, toTake, room };
 }

@@ -6,12 +6,12 @@
 import type { PeerId } from '../../protocol/map.js';
 import type { AnswerRoom, PullItem, PullOwner } from '../shard/host.js';
 import { areEqual } from '../shared/bytes.js';
-import { FairOrder } from '../shared/fair-order.js';
+import { type FairLine, FairLines } from '../shared/fair-lines.js';
 import type { Outbox } from '../shared/outbox.js';
 import type { Policy } from '../shared/policy.js';
 import type { Turn } from '../shared/turn.js';
 import type { WaitingBytes } from '../shared/waiting-bytes.js';
-import { type WaitingEntry, WaitingList } from '../shared/waiting-list.js';
+import type { WaitingEntry } from '../shared/waiting-list.js';
 import { AnswerBytes, HEADER_BYTES, type Obstacle, type Room } from './answer-bytes.js';
 
 interface QueuedPull {
@@ -19,12 +19,7 @@ interface QueuedPull {
   pull: PullItem;
 }
 
-/** The waiting pulls of one client. */
-interface Line {
-  readonly client: PeerId;
-  readonly list: WaitingList<QueuedPull>;
-  tag: number;
-}
+type Line = FairLine<QueuedPull>;
 
 /** The parts of the node that the queue uses. */
 interface AnswerQueueHost {
@@ -38,9 +33,7 @@ interface AnswerQueueHost {
 
 export class AnswerQueue implements AnswerRoom {
   readonly bytes: AnswerBytes;
-  /** No line is empty between steps. */
-  private readonly lines = new Map<PeerId, Line>();
-  private readonly order = new FairOrder<Line>();
+  private readonly lines: FairLines<QueuedPull>;
   /**
    * Rooms for which an answer has waited for `answerStallMs` because of other clients: nothing goes before it
    * any more.
@@ -50,7 +43,9 @@ export class AnswerQueue implements AnswerRoom {
   private mayServe = false;
 
   constructor(private readonly host: AnswerQueueHost) {
-    this.bytes = new AnswerBytes(host.policy);
+    const { policy, waiting } = host;
+    this.bytes = new AnswerBytes(policy);
+    this.lines = new FairLines({ maxCount: policy.maxParked, account: waiting }, costOf);
   }
 
   // ---- AnswerRoom
@@ -58,7 +53,8 @@ export class AnswerQueue implements AnswerRoom {
   take(pull: PullItem): boolean {
     const { client, bytes } = pull;
     if (bytes > 0) {
-      if (this.lines.has(client) || this.reserved.has(this.bytes.roomWith(client, bytes))) return false;
+      if (this.lines.byClient.has(client) || this.reserved.has(this.bytes.roomWith(client, bytes)))
+        return false;
       if (this.bytes.obstacle(client, bytes, this.host.now()) !== undefined) return false;
     }
     if (!this.host.turn.takes(pull)) {
@@ -74,21 +70,16 @@ export class AnswerQueue implements AnswerRoom {
   }
 
   wait(owner: PullOwner, pull: PullItem, section: Uint8Array): boolean {
-    const line = this.lines.get(pull.client) ?? this.newLine(pull.client);
     const isSame = ({ item, parts }: WaitingEntry<QueuedPull>) =>
       item.pull.first === pull.first && item.owner === owner && areEqual(parts[0]!, section);
-    const same = line.list.find(isSame);
+    const same = this.lines.byClient.get(pull.client)?.list.find(isSame);
     if (same) {
       // The client has asked again, and forgets its oldest questions.
       const { at, since } = same.item.pull;
       same.item.pull = { ...pull, at, since };
       return true;
     }
-    if (!line.list.add({ owner, pull }, [section], pull.since)) return false;
-    if (this.lines.has(pull.client)) return true;
-    this.lines.set(pull.client, line);
-    this.order.enter(line, costOf(pull));
-    return true;
+    return this.lines.add(pull.client, { owner, pull }, [section], pull.since);
   }
 
   // ---- for the node
@@ -101,25 +92,25 @@ export class AnswerQueue implements AnswerRoom {
 
   /** Drops what waits for this owner: the shard is elsewhere by now. */
   forget(owner: PullOwner): void {
-    for (const line of this.order.all()) {
+    for (const line of this.lines.byClient.values()) {
       line.list.retain(({ item }) => item.owner !== owner);
-      this.dropEmpty(line);
+      this.lines.dropEmpty(line);
     }
+    this.dropped();
     this.mayServe = true;
   }
 
   /** The link of a client is closed: its pulls are dropped, and it asks again. */
   gone(client: PeerId): void {
-    const line = this.lines.get(client);
-    line?.list.takeAll();
-    if (line) this.dropEmpty(line);
+    this.lines.drop(client);
+    this.dropped();
     this.bytes.gone(client);
     this.mayServe = true;
   }
 
   /** Pulls wait, and some may have room. */
   get needsTurn(): boolean {
-    return this.mayServe && this.lines.size > 0;
+    return this.mayServe && this.lines.any;
   }
 
   /** Serves what there is room for, as long as the turn has rows and bytes left. */
@@ -128,17 +119,18 @@ export class AnswerQueue implements AnswerRoom {
     this.mayServe = false;
     this.reserved.clear();
     if (!this.serveOld()) return;
+    const { order } = this.lines;
     const blocked: Line[] = [];
     try {
-      for (let line = this.order.first; line; line = this.order.first) {
+      for (let line = order.first; line; line = order.first) {
         const outcome = this.serveFirst(line);
         if (outcome === 'full') return;
         if (outcome === 'served') continue;
-        this.order.leave(line);
+        order.leave(line);
         blocked.push(line);
       }
     } finally {
-      for (const line of blocked.reverse()) if (line.list.length > 0) this.order.comeBack(line);
+      for (const line of blocked.reverse()) if (line.list.length > 0) order.comeBack(line);
     }
   }
 
@@ -146,8 +138,8 @@ export class AnswerQueue implements AnswerRoom {
   private serveOld(): boolean {
     const before = this.host.now() - this.host.policy.answerStallMs;
     const sinceOf = ({ list }: Line) => list.first!.since;
-    const old = this.order.all().filter((line) => sinceOf(line) <= before);
-    for (const line of old.sort((one, other) => sinceOf(one) - sinceOf(other))) {
+    const old = [...this.lines.byClient.values()].filter((line) => sinceOf(line) <= before);
+    for (const line of old.sort((one, other) => sinceOf(one) - sinceOf(other) || one.tag - other.tag)) {
       const { client, bytes } = line.list.first!.item.pull;
       const outcome = this.serveFirst(line);
       if (outcome === 'full') return false;
@@ -168,20 +160,15 @@ export class AnswerQueue implements AnswerRoom {
       this.mayServe = true;
       return 'full';
     }
-    list.shift();
-    const next = list.first;
-    this.order.served(line, next && costOf(next.item.pull));
-    if (!next) this.lines.delete(client);
+    this.lines.serve(line);
     this.charge(pull);
     owner.serveCharged(pull, head.parts[0]!);
     return 'served';
   }
 
-  /** A line from which pulls were dropped. */
-  private dropEmpty(line: Line): void {
-    if (line.list.length > 0) return;
-    this.lines.delete(line.client);
-    this.order.leave(line);
+  /** Pulls were dropped: nothing is kept for one that is gone. */
+  private dropped(): void {
+    if (!this.lines.any) this.reserved.clear();
   }
 
   /** Answers TIMEOUT to what has waited for too long, and hangs up on a client that blocks others. */
@@ -189,43 +176,37 @@ export class AnswerQueue implements AnswerRoom {
     const { policy, out } = this.host;
     const now = this.host.now();
     const late = now - policy.parkedPullMs;
-    for (const line of this.order.all()) {
+    for (const line of this.lines.byClient.values()) {
       for (const { item } of line.list.takeBefore(late)) item.owner.expire(item.pull);
-      this.dropEmpty(line);
+      this.lines.dropEmpty(line);
     }
+    this.dropped();
     // Time has passed, so that an answer may have become the next one of all.
-    this.mayServe = this.lines.size > 0;
-    if (!this.isBlocked) return;
-    const client = this.bytes.mostStalled(now);
-    if (client === undefined) return;
-    const bytes = this.bytes.heldBy(client);
-    out.event('client.hungUp', { client, bytes });
-    out.hangUp(client);
-    this.gone(client);
+    this.mayServe = this.lines.any;
+    for (const room of this.blockedRooms(now)) {
+      const client = this.bytes.mostStalled(room, now);
+      if (client === undefined) continue;
+      const bytes = this.bytes.heldBy(client);
+      out.event('client.hungUp', { client, bytes });
+      out.hangUp(client);
+      this.gone(client);
+    }
   }
 
-  /** A pull waits because of what other clients hold. */
-  private get isBlocked(): boolean {
-    const now = this.host.now();
-    const hasNoRoom = ({ client, list }: Line) =>
-      list.first && this.bytes.obstacle(client, list.first.item.pull.bytes, now) === 'room';
-    return this.order.all().some(hasNoRoom);
+  /** Rooms for which a pull waits because of what other clients hold. */
+  private blockedRooms(now: number): Set<Room> {
+    const rooms = new Set<Room>();
+    for (const { client, list } of this.lines.byClient.values()) {
+      const { bytes } = list.first!.item.pull;
+      if (this.bytes.obstacle(client, bytes, now) === 'room') rooms.add(this.bytes.roomWith(client, bytes));
+    }
+    return rooms;
   }
 
   private charge({ client, bytes }: PullItem): void {
     this.bytes.charge(client, bytes, this.host.now());
   }
-
-  private newLine(client: PeerId): Line {
-    const { policy, waiting } = this.host;
-    const list = new WaitingList<QueuedPull>({
-      maxCount: policy.maxParked,
-      account: waiting,
-      atLimit: 'refuse',
-    });
-    return { client, list, tag: 0 };
-  }
 }
 
 /** The cost of a pull in the order of clients: bytes of its answer, and no answer is nothing. */
-const costOf = ({ bytes }: PullItem): number => bytes + HEADER_BYTES;
+const costOf = ({ pull }: QueuedPull): number => pull.bytes + HEADER_BYTES;

@@ -12,10 +12,10 @@ import type { PeerId } from '../../protocol/map.js';
 import { knownFields } from '../../protocol/validate.js';
 import type { RowsBuffer } from '../shard/host.js';
 import { areEqual } from '../shared/bytes.js';
-import { FairOrder } from '../shared/fair-order.js';
+import { FairLines } from '../shared/fair-lines.js';
 import type { Work } from '../shared/turn.js';
 import { WaitingBytes } from '../shared/waiting-bytes.js';
-import { type WaitingEntry, WaitingList } from '../shared/waiting-list.js';
+import type { WaitingEntry } from '../shared/waiting-list.js';
 import type { NodeHost } from './host.js';
 import { headerBytesOf, type NodeRequests, type Request } from './requests.js';
 
@@ -42,18 +42,8 @@ function isRepeat(
   return areEqual(message.items, pull.items) && areEqual(entry.parts[0]!, section!);
 }
 
-/** The requests of one client. */
-interface RequestLine {
-  readonly client: PeerId;
-  readonly list: WaitingList<QueuedRequest>;
-  bytes: number;
-  tag: number;
-}
-
 export class RequestQueue {
-  private readonly lines = new Map<PeerId, RequestLine>();
-  /** All lines. None is empty between steps. */
-  private readonly order = new FairOrder<RequestLine>();
+  private readonly lines: FairLines<QueuedRequest>;
   /** The account of all bytes here. The transport lets no client send more while they fill its window. */
   private readonly account: WaitingBytes;
 
@@ -61,11 +51,14 @@ export class RequestQueue {
     private readonly host: NodeHost,
     private readonly requests: NodeRequests,
   ) {
-    this.account = new WaitingBytes(host.policy.maxReceivedBytes);
+    const { policy, turn } = host;
+    this.account = new WaitingBytes(policy.maxReceivedBytes);
+    const options = { maxCount: policy.maxParked, account: this.account };
+    this.lines = new FairLines(options, ({ work }) => turn.shareOf(work));
   }
 
   get any(): boolean {
-    return this.order.length > 0;
+    return this.lines.any;
   }
 
   /** Number of requests that wait. */
@@ -80,7 +73,7 @@ export class RequestQueue {
 
   /** Bytes of the requests of one client that wait. */
   bytesOf(client: PeerId): number {
-    return this.lines.get(client)?.bytes ?? 0;
+    return this.lines.byClient.get(client)?.list.bytes ?? 0;
   }
 
   /** Serves a request that has come, or lets it wait for the next turn. @throws BAD_FRAME, FORBIDDEN */
@@ -97,8 +90,7 @@ export class RequestQueue {
   }
 
   private wait(from: PeerId, request: QueuedRequest, parts: readonly Uint8Array[]): void {
-    const line = this.lines.get(from) ?? this.newLine(from);
-    const same = line.list.find((entry) => isRepeat(entry, request.message, parts));
+    const same = this.lines.byClient.get(from)?.list.find((entry) => isRepeat(entry, request.message, parts));
     if (same) {
       // The client forgets its oldest questions, so the newest one is answered.
       same.item.message = knownFields(request.message);
@@ -106,11 +98,8 @@ export class RequestQueue {
     }
     const { message, work } = request;
     const kept = { message: knownFields(message), work };
-    if (!line.list.add(kept, parts, this.host.meter.at, headerBytesOf(message)))
-      return this.refuse(from, message);
-    if (this.lines.has(from)) return;
-    this.lines.set(from, line);
-    this.order.enter(line, this.host.turn.shareOf(work));
+    const beside = headerBytesOf(message);
+    if (!this.lines.add(from, kept, parts, this.host.meter.at, beside)) this.refuse(from, message);
   }
 
   /** A push that finds no room is dropped, and its client sends it again. */
@@ -122,35 +111,13 @@ export class RequestQueue {
     this.host.out.send(from, { t: 'reject', id: message.id, items });
   }
 
-  private newLine(client: PeerId): RequestLine {
-    const { account } = this;
-    const own = {
-      take: (bytes: number) => {
-        if (!account.take(bytes)) return false;
-        line.bytes += bytes;
-        return true;
-      },
-      give: (bytes: number) => {
-        account.give(bytes);
-        line.bytes -= bytes;
-      },
-    };
-    const { maxParked } = this.host.policy;
-    const list = new WaitingList<QueuedRequest>({ maxCount: maxParked, account: own, atLimit: 'refuse' });
-    const line: RequestLine = { client, list, bytes: 0, tag: 0 };
-    return line;
-  }
-
   /** Serves what waits, as long as the turn has rows and bytes left. */
   serve(buffers: RowsBuffers | undefined): void {
     const { turn } = this.host;
-    for (let line = this.order.first; line; line = this.order.first) {
-      const { item, parts, since } = line.list.first!;
-      if (!turn.fits(item.work)) return;
-      line.list.shift();
-      const next = line.list.first;
-      this.order.served(line, next && turn.shareOf(next.item.work));
-      if (!next) this.lines.delete(line.client);
+    const { order } = this.lines;
+    for (let line = order.first; line; line = order.first) {
+      if (!turn.fits(line.list.first!.item.work)) return;
+      const { item, parts, since } = this.lines.serve(line);
       this.serveLate(line.client, item.message, parts, since, buffers);
     }
   }
@@ -178,10 +145,6 @@ export class RequestQueue {
 
   /** The link of a client is closed: its requests are dropped, and it sends them again. */
   gone(client: PeerId): void {
-    const line = this.lines.get(client);
-    if (!line) return;
-    line.list.takeAll();
-    this.lines.delete(client);
-    this.order.leave(line);
+    this.lines.drop(client);
   }
 }

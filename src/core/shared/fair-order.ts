@@ -1,8 +1,8 @@
 /**
  * An order of clients that wait, in which each gets as much as the others: self-clocked fair queueing. What a
  * client waits for has a tag, which is the clock when it came, or the tag of what the client got before, plus
- * what it costs. The least tag goes first, and the clock is the tag of what went last. So a client that asks
- * for little goes before those that ask for much, and everybody's turn comes.
+ * what it costs. The least tag goes first, and the clock is the tag of what went last in order. So a client
+ * that asks for little goes before those that ask for much, and everybody's turn comes.
  */
 
 /** A client that waits. */
@@ -14,7 +14,7 @@ export interface WaitingClient {
 export class FairOrder<Client extends WaitingClient> {
   /** By tag, the least first; those with one tag in the order in which they came. */
   private readonly clients: Client[] = [];
-  /** The tag of what went last. It only grows while somebody waits. */
+  /** The tag of what went last in order. It only grows while somebody waits. */
   private clock = 0;
 
   get length(): number {
@@ -25,11 +25,6 @@ export class FairOrder<Client extends WaitingClient> {
     return this.clients[0];
   }
 
-  /** In order, as they are now: what changes meanwhile does not change it. */
-  all(): readonly Client[] {
-    return [...this.clients];
-  }
-
   /** A client waits that did not, for something that costs so much. */
   enter(client: Client, cost: number): void {
     if (this.clients.length === 0) this.clock = 0;
@@ -37,12 +32,16 @@ export class FairOrder<Client extends WaitingClient> {
     this.insert(client);
   }
 
-  /** A client has got what it waited for, and waits for something else that costs `next`, or for nothing. */
+  /**
+   * A client has got what it waited for, and waits for something else that costs `next`, or for nothing. One
+   * that was served before its turn pays for it later, and the clock stands for all others.
+   */
   served(client: Client, next: number | undefined): void {
-    this.clock = Math.max(this.clock, client.tag);
+    const paid = Math.max(this.clock, client.tag);
+    if (client === this.first) this.clock = paid;
     this.leave(client);
     if (next === undefined) return;
-    client.tag = this.clock + next;
+    client.tag = paid + next;
     this.insert(client);
   }
 

@@ -34,8 +34,14 @@ const LEAST_WINDOW_BYTES = 2 * PIECE_BYTES;
 const WINDOWS = 1 / 2;
 const LARGE_WINDOWS = 1 / 4;
 const SMALL_WINDOWS = 3 / 8;
-/** A frame with credit or room whose link sends nothing for this time is closed when others wait for room. */
+/** A frame with credit or room that does not go on for this time is closed when others wait for room. */
 const STALL_MS = 1000;
+/**
+ * A frame goes on when a small piece of it has come, and one that has room when this part of it has come: it
+ * keeps others waiting for a minute at most. No link is asked for more than its window, because credit takes
+ * time to arrive.
+ */
+const PROGRESS = 1 / 64;
 /** A tick counts for no more: while this process stands still, no link can be heard. */
 const LONGEST_TICK_MS = 100;
 /** A link that was heard of this long ago may be closed for a new one. */
@@ -46,6 +52,8 @@ interface IncomingFrame {
   readonly total: number;
   /** Bytes that have come. */
   arrived: number;
+  /** Bytes that had come when it went on last. */
+  wentOnBytes: number;
   /** `window`: it fits the window. `waits`: it has no room yet. `room`: it has. `free`: it is a node's. */
   place: 'window' | 'waits' | 'room' | 'free';
 }
@@ -189,7 +197,7 @@ export class ReceiveLink {
   private kept = 0;
   /** The frame that is coming began while credit was kept, so credit that is free is returned at once. */
   private short = false;
-  /** When a message came last, in milliseconds of ticks. */
+  /** When a message came last or the frame went on, in milliseconds of ticks. */
   heardAt: number;
   private closed = false;
   handlers: ReceiveHandlers | undefined;
@@ -227,7 +235,7 @@ export class ReceiveLink {
   begin(total: number): void {
     const { account, window } = this;
     this.heardAt = account.now;
-    const frame: IncomingFrame = { total, arrived: 0, place: 'free' };
+    const frame: IncomingFrame = { total, arrived: 0, wentOnBytes: 0, place: 'free' };
     this.frame = frame;
     if (!this.isLimited) return;
     if (total <= window) frame.place = 'window';
@@ -245,13 +253,23 @@ export class ReceiveLink {
   /** A piece of the frame came. False: the other side had no credit for it. */
   takePiece(bytes: number): boolean {
     const { account, frame } = this;
-    // Every link may send so much at once: one that sends its frame by and by must not keep room for it.
-    if (bytes >= Math.min(PIECE_BYTES, frame!.total - frame!.arrived)) this.heardAt = account.now;
     this.credit -= bytes;
     account.hold(bytes);
     frame!.arrived += bytes;
     if (frame!.place === 'room') this.owed += bytes;
+    if (frame!.arrived - frame!.wentOnBytes >= this.progressOf(frame!)) this.goesOn(frame!);
     return this.credit >= 0;
+  }
+
+  /** Bytes of its frame that have to come until it goes on again. */
+  private progressOf({ total, place, wentOnBytes }: IncomingFrame): number {
+    const part = place === 'room' ? Math.min(total * PROGRESS, this.window) : 0;
+    return Math.min(Math.max(part, PIECE_BYTES), total - wentOnBytes);
+  }
+
+  private goesOn(frame: IncomingFrame): void {
+    frame.wentOnBytes = frame.arrived;
+    this.heardAt = this.account.now;
   }
 
   /** The frame that came in pieces has been handled. */
@@ -306,7 +324,7 @@ export class ReceiveLink {
   gotRoom(): void {
     const frame = this.frame!;
     frame.place = 'room';
-    this.heardAt = this.account.now;
+    this.goesOn(frame);
     this.owed += frame.arrived;
     this.handlers?.onRoom();
   }

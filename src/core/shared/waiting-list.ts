@@ -27,8 +27,10 @@ export interface WaitingOptions {
 }
 
 export class WaitingList<T> {
-  /** The oldest entry comes first. The account holds the sum of their bytes. */
+  /** The oldest entry comes first. The account holds their bytes. */
   private entries: WaitingEntry<T>[] = [];
+  /** Bytes of all entries. */
+  bytes = 0;
 
   constructor(private readonly options: WaitingOptions) {}
 
@@ -53,6 +55,7 @@ export class WaitingList<T> {
   add(item: T, parts: readonly Uint8Array[], now = 0, beside = 0): boolean {
     const bytes = bytesOf(parts) + beside;
     if (!this.makeRoom(bytes)) return false;
+    this.bytes += bytes;
     this.entries.push({ item, parts: parts.map((part) => part.slice()), bytes, since: now });
     return true;
   }
@@ -71,15 +74,20 @@ export class WaitingList<T> {
   /** Takes the oldest entry out. */
   shift(): WaitingEntry<T> | undefined {
     const entry = this.entries.shift();
-    if (entry) this.options.account.give(entry.bytes);
+    if (entry) this.give(entry);
     return entry;
+  }
+
+  private give({ bytes }: WaitingEntry<T>): void {
+    this.bytes -= bytes;
+    this.options.account.give(bytes);
   }
 
   /** Takes all entries out. */
   takeAll(): WaitingEntry<T>[] {
     const taken = this.entries;
     this.entries = [];
-    for (const { bytes } of taken) this.options.account.give(bytes);
+    for (const entry of taken) this.give(entry);
     return taken;
   }
 
@@ -99,7 +107,7 @@ export class WaitingList<T> {
     this.entries = [];
     for (const entry of before) {
       if (keep(entry)) this.entries.push(entry);
-      else this.options.account.give(entry.bytes);
+      else this.give(entry);
     }
   }
 }

@@ -57,6 +57,20 @@ export const RECEIVED_MUTANTS: readonly Mutant[] = [
     scenario,
   },
   {
+    name: 'a frame that comes by small pieces keeps its room for minutes',
+    file: 'shared/received-bytes',
+    from: "place === 'room' ?",
+    to: 'false ?',
+    scenario,
+  },
+  {
+    name: 'a frame with a small window is asked for more than credit allows',
+    file: 'shared/received-bytes',
+    from: 'Math.min(total * PROGRESS, this.window)',
+    to: 'total * PROGRESS',
+    scenario,
+  },
+  {
     name: 'nobody is told when the one that waits first is gone',
     file: 'shared/received-bytes',
     from: 'if (this.waiting.delete(link))\n            this.handOut();',

@@ -38,8 +38,8 @@ export const TURN_MUTANTS: readonly Mutant[] = [
   {
     name: 'turns: a client that starves another',
     file: 'shared/fair-order',
-    from: 'this.clock = Math.max(this.clock, client.tag);',
-    to: '',
+    from: 'this.clock = paid;',
+    to: '{}',
     scenario: { test: ORDER, because: 'every request is served at some time' },
   },
   {
@@ -52,14 +52,21 @@ export const TURN_MUTANTS: readonly Mutant[] = [
   {
     name: 'turns: what a client asks for costs nothing',
     file: 'shared/fair-order',
-    from: 'client.tag = this.clock + next;',
+    from: 'client.tag = paid + next;',
     to: '',
     scenario: { test: ORDER, because: 'every request is served at some time' },
   },
   {
+    name: 'turns: one that is served before its turn lets those that come later wait',
+    file: 'shared/fair-order',
+    from: 'if (client === this.first)',
+    to: 'if (true)',
+    scenario: { test: ORDER, because: 'every request is served at some time' },
+  },
+  {
     name: 'turns: a small request waits for large ones',
-    file: 'node/request-queue',
-    from: 'this.order.enter(line, this.host.turn.shareOf(work));',
+    file: 'shared/fair-lines',
+    from: 'this.order.enter(line, this.costOf(item));',
     to: 'this.order.enter(line, 0);',
     scenario: { test: TEST, because: 'every request is served at some time' },
   },

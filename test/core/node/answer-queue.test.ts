@@ -7,17 +7,16 @@ import { Turn } from '../../../src/core/shared/turn.js';
 import { WaitingBytes } from '../../../src/core/shared/waiting-bytes.js';
 
 const STALL = 1000;
-/** Clients with little hold up to 1,000 bytes each and 16,000 together, the others 48,000. */
-const LIMIT = 64_000;
+/** Clients with little hold up to 100 KB each and 1.6 MB together, the others 4.8 MB. */
+const LIMIT = 6_400_000;
+const MB = 1_000_000;
 
 function start() {
   const policy = { ...DEFAULT_POLICY, maxAnswerBytes: LIMIT, answerStallMs: STALL };
   let now = 0;
   const turn = new Turn(policy);
-  const queue = new AnswerQueue({
-    ...{ policy, turn, now: () => now },
-    ...{ waiting: new WaitingBytes(1 << 20), out: new Outbox() },
-  });
+  const out = new Outbox();
+  const queue = new AnswerQueue({ policy, turn, now: () => now, waiting: new WaitingBytes(1 << 20), out });
   const served: number[] = [];
   const owner = { serveCharged: ({ client }: { client: number }) => void served.push(client), expire() {} };
   let id = 0;
@@ -34,6 +33,8 @@ function start() {
       if (!taken) queue.wait(owner, pull, new Uint8Array(4));
       return taken;
     },
+    /** Clients that were hung up on. */
+    hungUp: () => out.take().flatMap((effect) => (effect.kind === 'hangUp' ? [effect.peer] : [])),
     serve: () => {
       turn.begin();
       queue.serve();
@@ -42,20 +43,84 @@ function start() {
   };
 }
 
+/** So many clients of numbers from `first` on. */
+const clients = (first: number, count: number): number[] =>
+  Array.from({ length: count }, (_, index) => first + index);
+
 describe('a large answer that has waited for long', () => {
   it('goes before all others for the same room, and small ones have theirs', () => {
-    const { queue, ask, at, serve } = start();
-    expect([1, 2, 3].map((client) => ask(client, 15_000))).toEqual([true, true, true]);
-    expect(ask(4, 10_000)).toBe(false);
+    const { queue, ask, at, serve, hungUp } = start();
+    expect([1, 2, 3].map((client) => ask(client, 1.5 * MB))).toEqual([true, true, true]);
+    expect(ask(4, MB)).toBe(false);
     at(STALL);
-    // Their sockets go on taking something, so nobody is hung up.
-    queue.report([1, 2, 3].map((client) => [client, 14_900]));
+    // Their sockets go on taking much, so nobody is hung up.
+    queue.report([1, 2, 3].map((client) => [client, 1.4 * MB]));
     queue.tick();
-    expect(serve()).toEqual([]);
-    expect([ask(5, 500), ask(6, 2000)]).toEqual([true, false]);
+    expect([serve(), hungUp()]).toEqual([[], []]);
+    expect([ask(5, MB / 20), ask(6, MB / 5)]).toEqual([true, false]);
     queue.report([[5, 0]]);
     expect(serve()).toEqual([]);
     queue.report([[1, 0]]);
     expect(serve()).toEqual([4, 6]);
+  });
+
+  it('keeps no room when its client is gone', () => {
+    const { queue, ask, at, serve } = start();
+    for (const client of [1, 2, 3]) ask(client, 1.5 * MB);
+    ask(4, MB);
+    at(STALL);
+    queue.report([1, 2, 3].map((client) => [client, 1.4 * MB]));
+    queue.tick();
+    serve();
+    queue.gone(4);
+    expect(ask(6, MB / 5)).toBe(true);
+  });
+});
+
+describe('a client that is hung up', () => {
+  /** Clients 1 to 16 fill the room of small answers, and another one waits for it. */
+  function full() {
+    const started = start();
+    const drips = clients(1, 16);
+    expect(drips.every((client) => started.ask(client, 95_000))).toBe(true);
+    started.queue.report(drips.map((client) => [client, 95_064]));
+    expect(started.ask(20, 99_900)).toBe(false);
+    return { ...started, drips };
+  }
+
+  it('has taken a few bytes now and then', () => {
+    const { queue, drips, at, serve, hungUp } = full();
+    for (const ms of [300, 600, 900]) {
+      at(ms);
+      queue.report(drips.map((client) => [client, 95_064 - ms]));
+    }
+    at(STALL);
+    queue.tick();
+    expect(hungUp()).toHaveLength(1);
+    expect(serve()).toEqual([20]);
+  });
+
+  it('is one of the room that others wait for', () => {
+    const { queue, ask, at, serve, hungUp } = start();
+    for (const client of [1, 2, 3]) ask(client, 1.4 * MB);
+    for (const client of clients(4, 16)) ask(client, 95_000);
+    ask(20, 99_900);
+    at(STALL);
+    queue.tick();
+    const [small, ...others] = hungUp();
+    expect([small! >= 4, others]).toEqual([true, []]);
+    expect(serve()).toEqual([20]);
+  });
+
+  it('is one of each room while others wait for both', () => {
+    const { queue, ask, at, serve, hungUp } = start();
+    for (const client of [1, 2, 3]) ask(client, 1.5 * MB);
+    for (const client of clients(4, 16)) ask(client, 95_000);
+    ask(20, 95_000);
+    ask(21, MB);
+    at(STALL);
+    queue.tick();
+    expect(hungUp().map((client) => client >= 4)).toEqual([true, false]);
+    expect(serve().sort()).toEqual([20, 21]);
   });
 });

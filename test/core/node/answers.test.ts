@@ -142,6 +142,37 @@ describe('the bytes of a client', () => {
   });
 });
 
+describe('a client goes on', () => {
+  const account = () => {
+    const bytes = new AnswerBytes({ maxAnswerBytes: 1 << 30, answerStallMs: STALL });
+    const isStalled = (now: number) => bytes.mostStalled('little', now) === 1;
+    return { bytes, isStalled };
+  };
+
+  it('when it has taken 64 KiB, by and by or at once', () => {
+    const { bytes, isStalled } = account();
+    bytes.charge(1, 1_000_000, 0);
+    bytes.report([[1, 1_000_064]], 0);
+    for (const ms of [300, 600, 900]) bytes.report([[1, 1_000_064 - 75 * ms]], ms);
+    expect([isStalled(1899), isStalled(1900)]).toEqual([false, true]);
+    bytes.report([[1, 800_000]], 1900);
+    expect([isStalled(2899), isStalled(2900)]).toEqual([false, true]);
+  });
+
+  it('when it has taken all that it held, and not when it gets more', () => {
+    const { bytes, isStalled } = account();
+    bytes.charge(1, 1000, 0);
+    bytes.charge(1, 100_000, 0);
+    bytes.report([[1, 101_128]], 0);
+    bytes.report([[1, 100_000]], 900);
+    expect([isStalled(1899), isStalled(1900)]).toEqual([false, true]);
+    bytes.charge(1, 100_000, 1900);
+    bytes.report([[1, 200_064]], 1900);
+    bytes.report([[1, 200_000]], 1900);
+    expect(isStalled(1900)).toBe(true);
+  });
+});
+
 describe('a client with much', () => {
   it('stays among those with much until it holds nothing, so that it cannot fill the room of others', () => {
     start();

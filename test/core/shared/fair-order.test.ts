@@ -71,4 +71,14 @@ describe('a fair order', () => {
     order.comeBack(a);
     expect(names(order, 5)).toBe('ababa');
   });
+
+  it('serves one before its turn, and those that come have their place all the same', () => {
+    const [a, b] = [client('a', 5, 5), client('b', 100, 1)];
+    const order = all(a, b);
+    order.served(b, 1);
+    const c = client('c', 1);
+    order.enter(c, 1);
+    expect([c, a, b].map(({ tag }) => tag)).toEqual([1, 5, 101]);
+    expect(names(order, 2)).toBe('ca');
+  });
 });

@@ -250,6 +250,48 @@ describe('a frame larger than its window', () => {
     expect(slow.evicted.length).toBe(1);
     expect(other.sendAll()).toBe(true);
   });
+
+  /** A frame that comes by so many pieces in 900 ms while another one waits: how long it keeps its room. */
+  function held(account: ReceivedBytes, pieces: number): { ms: number; evicted: boolean } {
+    const [slow, other] = [new Side(account), new Side(account)];
+    slow.begin(24 * MIB);
+    other.begin(24 * MIB);
+    other.sendAll();
+    let ms = 0;
+    for (; slow.left > 0 && slow.evicted.length === 0; ms += 900) {
+      for (let n = 0; n < pieces; n++) expect(slow.send() || slow.left === 0).toBe(true);
+      pass(account, 900);
+    }
+    expect(other.sendAll()).toBe(true);
+    return { ms, evicted: slow.evicted.length > 0 };
+  }
+
+  it('keeps no room by coming so slowly that it takes minutes', () => {
+    expect(held(new ReceivedBytes(LIMIT), 1)).toEqual({ ms: 1800, evicted: true });
+    expect(held(new ReceivedBytes(LIMIT), 6)).toEqual({ ms: 64 * 900, evicted: false });
+  });
+
+  it('is not asked for more than its window in a second', () => {
+    const account = new ReceivedBytes(LIMIT);
+    for (const side of windowsOf(account).slice(-2)) side.link.close();
+    expect(held(account, 1).evicted).toBe(true);
+    const again = new ReceivedBytes(LIMIT);
+    for (const side of windowsOf(again).slice(-2)) side.link.close();
+    expect(held(again, 2).evicted).toBe(false);
+  });
+
+  it('goes on in short pieces, too', () => {
+    const account = new ReceivedBytes(LIMIT);
+    const [one, other] = [new Side(account), new Side(account)];
+    one.begin(2 * MIB);
+    other.begin(LIMIT);
+    other.sendAll();
+    while (one.left > 0) {
+      for (let n = 0; n < 4; n++) one.send(PIECE_BYTES / 4);
+      pass(account, 900);
+    }
+    expect([one.evicted, other.sendAll()]).toEqual([[], true]);
+  });
 });
 
 describe('a link of a node', () => {
