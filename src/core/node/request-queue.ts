@@ -78,15 +78,19 @@ export class RequestQueue {
 
   /** Serves a request that has come, or lets it wait for the next turn. @throws BAD_FRAME, FORBIDDEN */
   arrived(from: PeerId, message: Request, parts: readonly Uint8Array[], buffer?: RowsBuffer): void {
-    const work = this.requests.workOf(from, message, parts);
-    if (!this.any && this.host.turn.fits(work))
-      this.requests.serve(from, message, parts, this.host.meter.at, buffer);
+    const { requests, host } = this;
+    requests.check(from, message);
+    // The first request of a turn fits, whatever it costs.
+    const work = this.any || host.turn.isUsed ? requests.workOf(message, parts) : undefined;
+    if (!work || (!this.any && host.turn.fits(work)))
+      requests.serve(from, message, parts, host.meter.at, buffer);
     else this.wait(from, { message, work }, parts);
   }
 
   /** Serves a request in the next turn that has room, and not in this step. @throws BAD_FRAME, FORBIDDEN */
   later(from: PeerId, message: Request, parts: readonly Uint8Array[]): void {
-    this.wait(from, { message, work: this.requests.workOf(from, message, parts) }, parts);
+    this.requests.check(from, message);
+    this.wait(from, { message, work: this.requests.workOf(message, parts) }, parts);
   }
 
   private wait(from: PeerId, request: QueuedRequest, parts: readonly Uint8Array[]): void {

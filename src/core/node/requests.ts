@@ -36,12 +36,16 @@ export class NodeRequests {
     private readonly holds: (session: PeerId, proof: Uint8Array | undefined) => boolean,
   ) {}
 
-  /** The cost of a request that is not served yet. @throws BAD_FRAME, FORBIDDEN */
-  workOf(from: PeerId, message: Request, parts: readonly Uint8Array[]): Work {
-    // A client pushes under its own session, and under those of ranges that were leased to it.
-    const { client = from, proof } = message.t === 'pull' || message.t === 'keys' ? {} : message;
+  /** A client pushes under its own session, and under those of ranges leased to it. @throws FORBIDDEN */
+  check(from: PeerId, message: Request): void {
+    if (message.t === 'pull' || message.t === 'keys') return;
+    const { client = from, proof } = message;
     if (client !== from && !this.holds(client, proof))
       throw new KintsugiError('FORBIDDEN', `client ${from} may not push as client ${client}`);
+  }
+
+  /** The cost of a request that is not served yet. @throws BAD_FRAME */
+  workOf(message: Request, parts: readonly Uint8Array[]): Work {
     if (message.t === 'skipTo') return NOTHING;
     if (message.t === 'keys') return workOfKeys(message);
     const isPush = message.t === 'push';
@@ -60,7 +64,10 @@ export class NodeRequests {
     return work;
   }
 
-  /** Serves a request that has passed `workOf` and that came at `at`. `buffer`: as in `onPull`. */
+  /**
+   * Serves a request that has passed `check` and that came at `at`. `buffer`: as in `onPull`.
+   * @throws BAD_FRAME
+   */
   serve(from: PeerId, message: Request, parts: readonly Uint8Array[], at: number, buffer?: RowsBuffer): void {
     if (message.t === 'push') this.onPush(from, message, parts);
     else if (message.t === 'pull') this.onPull(from, message, parts, at, buffer);
@@ -92,8 +99,7 @@ export class NodeRequests {
       const owner = this.owners.at(items.word(i, 0), items.word(i, 1));
       if (owner) {
         push.arrived();
-        push.read(view, start, end, tables);
-        turn.spend({ rows: rowsIn(view, start, end), bytes: end - start });
+        turn.spend({ rows: push.read(view, start, end, tables), bytes: end - start });
         owner.onPush(client, items.number(i, 2), sections.subarray(start, end));
       }
       start = end;
@@ -125,9 +131,8 @@ export class NodeRequests {
       const owner = this.owners.at(items.word(i, 0), items.word(i, 1));
       pull.arrived();
       if (owner) {
-        pull.read(view, start, end, tables);
+        const rows = pull.read(view, start, end, tables);
         const bytes = answerBytes(view, start, end, tables);
-        const rows = rowsIn(view, start, end);
         const { id, first = id } = message;
         const asked = { client: from, id, first, item: i, rows, bytes, at, since: now };
         owner.onPull(asked, sections.subarray(start, end), buffer);

@@ -43,9 +43,14 @@ class OpMeter {
     this.begun++;
   }
 
-  /** Counts the rows that a section asks for. The section may be malformed: see `readSectionHeader`. */
-  read(section: DataView, start: number, end: number, tables: number): void {
+  /**
+   * Counts the rows that a section asks for, and returns their number. The section may be malformed: see
+   * `readSectionHeader`.
+   */
+  read(section: DataView, start: number, end: number, tables: number): number {
+    const before = this.rows;
     readSectionHeader(section, start, end, tables, this.addRows);
+    return this.rows - before;
   }
 
   private readonly addRows = (table: number, rows: number): void => {
