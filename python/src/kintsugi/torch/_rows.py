@@ -9,7 +9,7 @@ whose gradient is zero.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import RLock, get_ident
 from typing import Any
 
@@ -34,6 +34,9 @@ MAX_STEP_BYTES = 1 << 30
 autograd has them; otherwise a look-up fails with LIMIT."""
 
 _GRAD: Any = torch.Tensor.grad
+_DATA: Any = torch.Tensor.data
+
+_CHANGE = "they change by gradients alone. load_state_dict of a layer and Table.assign set rows"
 
 _ROWS: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 """Rows are these, whatever PyTorch's defaults are."""
@@ -45,6 +48,41 @@ class RowParameter(nn.Parameter):
     before_look: Callable[[], None] | None = None
     on_given: Callable[[Tensor | None], None] | None = None
     """Told of a gradient that a program has put in the place of the sum."""
+    _given_out: tuple[tuple[Tensor, Tensor], ...] = ()
+    """Values that `data` or `detach` has given in this step, each with a copy of them."""
+
+    @property
+    def data(self) -> Tensor:  # type: ignore[override, unused-ignore]
+        """The values, keys x dim, to read."""
+        if not self._given_out or len(self._given_out[-1][0]) != len(self):
+            values: Tensor = _DATA.__get__(self)
+            self._given_out = (*self._given_out, (values, values.clone()))
+        return self._given_out[-1][0].detach()
+
+    @data.setter
+    def data(self, given: Tensor) -> None:  # noqa: ARG002
+        raise Error("BAD_ARGUMENT", f"`data` of a parameter of rows cannot be set: {_CHANGE}")
+
+    def detach(self) -> Tensor:
+        """As `data`."""
+        return self.data
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a program has written into what `data` gave, by whatever way."""
+        return any(not torch.equal(*(each.view(torch.int32) for each in pair)) for pair in self._given_out)
+
+    def found(self, at: Ints) -> None:
+        """Values have come from the job, at these positions."""
+        for values, copy in self._given_out:
+            inside = torch.from_numpy(at[at < len(values)])
+            copy[inside] = values[inside]
+
+    def hold(self, values: Tensor, *, first: bool) -> None:
+        """Has these values, keys x dim. `first`: of another step, so that what `data` gave is of none."""
+        if first:
+            self._given_out = ()
+        _DATA.__set__(self, values)
 
     @property
     def grad(self) -> Tensor | None:
@@ -88,6 +126,8 @@ class TableRows:
         """True when rows have changed at the job: the next look-up begins a step."""
         self._version = 0
         """Version of the parameter: it rises when a program writes values into it."""
+        self.summed = False
+        """Whether a gradient has come since a program has dropped them."""
         self._carried: tuple[Ints, Tensor] | None = None
         """Gradients of the step before that nobody has dropped: PyTorch would go on adding to them."""
         self._clear()
@@ -115,18 +155,20 @@ class TableRows:
 
     def _check_values(self) -> None:
         version, self._version = self._version, self.parameter._version
-        if version != self._version:
+        if version != self._version or self.parameter.is_written:
+            self.parameter.hold(self._buffer[: len(self.keys)], first=True)
             self.stale = True
-            text = f"values were written into the rows of {self.table.name!r}, and they change by gradients "
-            text += "alone. They are lost. load_state_dict of a layer and Table.assign set rows"
+            text = f"values were written into the rows of {self.table.name!r}. They are lost: {_CHANGE}"
             raise Error("BAD_ARGUMENT", text)
 
     def _given(self, gradient: Tensor | None) -> None:
         """A program sets the gradient, keys x dim: those of all keys where there was none, or drops it."""
         if gradient is None:
-            self._carried = None
-            self.touched[:] = False
-        elif self.touched.any():
+            self._dropped()
+            self._owner.dropped()
+            return
+        self.summed = True
+        if self.touched.any():
             self.touched |= (gradient.detach() != 0).any(1).cpu().numpy()
         else:
             self.touched[:] = True
@@ -143,7 +185,7 @@ class TableRows:
 
     def _set(self, count: int, gradient: Tensor | None) -> None:
         self.gradient = None
-        self.parameter.data = self._buffer[:count]
+        self.parameter.hold(self._buffer[:count], first=count == 0)
         if gradient is not None:
             more = count - len(gradient)
             if more > 0:
@@ -247,6 +289,7 @@ class TableRows:
             if len(unknown) > 0:
                 self._buffer.numpy()[unknown] = _of(wanted, got, self.keys[unknown])
                 self.known[unknown] = True
+                self.parameter.found(unknown)
             return self._buffer.numpy()[at], at
         found = ~new
         found[found] = self.known[at[found]]
@@ -286,6 +329,7 @@ class TableRows:
             self.touched[at[missing]] = False
 
     def _add(self, at: Ints, gradient: Tensor) -> None:
+        self.summed = True
         sum_ = self.gradient
         count = len(self.keys)
         if (
@@ -324,21 +368,20 @@ class TableRows:
         self.touched[at] = True
 
     def zero(self, set_to_none: bool) -> None:
-        """Drops gradients, or has them be zero."""
-        if set_to_none:
-            self._carried = None
+        """Drops gradients, or has those of this step be zero: those of the step before are none any more."""
+        if set_to_none or self.stale:
             self.gradient = None
-            self.touched[:] = False
+            self._dropped()
             return
-        if self._carried is not None:
-            self._carried[1].zero_()
+        self.summed = False
+        self._carried = None
         if self.gradient is not None:
             self.gradient.zero_()
 
-    @property
-    def has_gradients(self) -> bool:
-        """Whether a key has one."""
-        return self._carried is not None or bool(self.touched.any())
+    def _dropped(self) -> None:
+        self.summed = False
+        self._carried = None
+        self.touched[:] = False
 
     def gradients(self) -> tuple[Ints, Tensor]:
         """Keys that have gradients, each once, and these gradients, len(keys) x dim."""
@@ -387,6 +430,8 @@ class StepRows:
         """Look-ups whose graph is there."""
         self.origin: Step | None = None
         """The batch of a RangeDataset that the gradients come from."""
+        self.on_dropped: Callable[[], None] | None = None
+        """Told when no gradient is left, or all are zero: a step may begin anew."""
         self.thread = get_ident()
         _every.add(self)
 
@@ -397,12 +442,24 @@ class StepRows:
             rows = self.tables.setdefault(table.name, TableRows(self, table))
         return rows
 
-    def zero(self, set_to_none: bool = True) -> None:
-        """Drops all gradients."""
+    def zero(self, set_to_none: bool = True, tables: Iterable[Table] | None = None) -> None:
+        """Drops the gradients of tables, or has them be zero; None: of all.
+
+        The push of a batch names the keys of its samples and no others, so in a batch they are dropped.
+        """
         with self.lock:
+            current = steps_of(self.client).current
+            of_batch = self.origin is not None or (current is not None and current.rows is None)
+            for rows in self.tables.values() if tables is None else map(self.of, tables):
+                rows.zero(set_to_none or of_batch)
+            self.dropped()
+
+    def dropped(self) -> None:
+        """The gradients of a table are dropped. The step begins anew when no table has any."""
+        if not any(rows.summed for rows in self.tables.values()):
             self.origin = None
-            for rows in self.tables.values():
-                rows.zero(set_to_none)
+            if self.on_dropped is not None:
+                self.on_dropped()
 
     def end(self) -> None:
         """Ends a step: rows change at the job, so look-ups pull them again."""
