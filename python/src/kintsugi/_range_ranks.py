@@ -55,7 +55,7 @@ class RangeRanks:
                     given = "wait"
                 except Error as error:
                     given = _said(error)
-            told = self._channel.objects(given)[0]
+            told = self._channel.objects("the next range", given)[0]
             if isinstance(told, tuple):
                 raise Error(*told)
             if told == "end":
@@ -63,10 +63,13 @@ class RangeRanks:
             if told != "wait":
                 return lease or FollowedLease(dataset, **told)
 
-    def agreed(self, lease: Any, act: Callable[[], T]) -> T | None:
+    def agreed(self, lease: Any, place: str, act: Callable[[], T]) -> T | None:
         """Does something on all ranks; its result, or None where the lease is lost, which all know then.
 
-        @raises Error: that of this rank, or of another one.
+        `place`: where they are, for errors. A result that has `index`, `samples` and `last` is a batch, which
+        has the same ones on all ranks.
+
+        @raises Error: that of this rank, or of another one; BAD_ARGUMENT: ranks have read other batches.
         """
         result: T | None = None
         error: Exception | None = None
@@ -74,9 +77,23 @@ class RangeRanks:
             result = act()
         except Exception as raised:
             error = raised
-        told = self._channel.objects((_said(error), lease.lost))
-        lease.lost = bool(told[0][1])
-        failed = [(rank, each) for rank, (each, _) in enumerate(told) if each is not None]
+        try:
+            told = self._channel.objects(
+                f"{place} of range {lease.number}", (*_seen(result, error), lease.lost)
+            )
+        except Error:
+            if error is not None:
+                raise error from None
+            raise
+        lease.lost = bool(told[0][-1])
+        failed = [(rank, each) for rank, (each, *_) in enumerate(told) if each is not None]
+        batches = [batch for _, batch, _ in told]
+        if not failed and any(batch != batches[0] for batch in batches):
+            lease.give_back()
+            lease.lost = True
+            read = ", ".join(f"rank {rank} {batch}" for rank, batch in enumerate(batches))
+            text = f"ranks have read different batches: {read}: all ranks need the same files"
+            raise Error("BAD_ARGUMENT", text)
         if not failed:
             return result
         rank, (code, text) = failed[0]
@@ -92,14 +109,23 @@ class RangeRanks:
         raise Error(code, text) if error is None else error
 
     def joined(
-        self, left: Sequence[tuple[Table, Keys]], find: Callable[[str], Table]
+        self, place: str, left: Sequence[tuple[Table, Keys]], find: Callable[[str], Table]
     ) -> list[tuple[Table, Keys]]:
         """Keys of tables that any rank has, each once."""
         every: dict[str, list[Keys]] = {}
-        for rank in self._channel.objects([(table.name, keys) for table, keys in left]):
+        mine = [(table.name, keys) for table, keys in left]
+        for rank in self._channel.objects(place, mine):
             for name, keys in rank:
                 every.setdefault(name, []).append(keys)
         return [(find(name), np.unique(np.concatenate(keys))) for name, keys in sorted(every.items())]
+
+
+def _seen(result: Any, error: Exception | None) -> tuple[tuple[str, str] | None, str]:
+    """The error of an act for other ranks, and the batch that it has read."""
+    if error is not None or result is None:
+        return _said(error), "no batch"
+    last = ", the last of its range" if result.last else ""
+    return None, f"batch {result.index} of {result.samples} samples{last}"
 
 
 def _said(error: Exception | None) -> tuple[str, str] | None:

@@ -105,7 +105,8 @@ class Work:
         requests, rates = self.step.requests(), self.step.rates()
         unnamed = self.step.unnamed()
         if self.dataset.ranks is not None:
-            unnamed = self.dataset.ranks.joined(unnamed, self.dataset.client.table)
+            place = f"the push of batch {self.index} of range {self.lease.number}"
+            unnamed = self.dataset.ranks.joined(place, unnamed, self.dataset.client.table)
         lease = self.lease
         if isinstance(lease, FollowedLease):
             # The first rank pushes what all of them have.
@@ -323,13 +324,14 @@ class RangeDataset:
         """Batches of this rank. All ranks come to the next one when the push of that before is durable."""
         while (lease := ranks.lease(self.dataset)) is not None:
             works = self._range(lease)
-            work = ranks.agreed(lease, functools.partial(next, works, None))
+            work = ranks.agreed(lease, "the begin", functools.partial(next, works, None))
             while work is not None and not lease.lost:
                 with work.current():
                     yield work.batch
-                    following = ranks.agreed(lease, functools.partial(_after, work, works))
+                    place = f"batch {work.index}"
+                    following = ranks.agreed(lease, place, functools.partial(_after, work, works))
                 if work.last and not lease.lost:
-                    ranks.agreed(lease, work.finish)
+                    ranks.agreed(lease, "the end", work.finish)
                 work = following
 
     def works(self) -> Iterator[Work]:

@@ -71,6 +71,17 @@ class Table:
         """
         return self._tables.push([(self, keys, rows)], whole=True)
 
+    def _assign_until(self, keys: npt.ArrayLike, rows: npt.ArrayLike, until: tuple[str, float]) -> PushFuture:
+        """As `assign`, up to a time of `_gateway_clock`.
+
+        @raises Error TIMEOUT, in its result: the gateway has sent nothing.
+        """
+        return self._tables.push([(self, keys, rows)], whole=True, until=until)
+
+    def _gateway_clock(self) -> tuple[str, float]:
+        """The clock of the gateway, which no other gateway has, and its time in milliseconds."""
+        return self._tables.clock()
+
     def set(self, *, lr: float) -> None:
         """Changes the learning rate of the table, for everybody and durably.
 
@@ -200,8 +211,12 @@ class Tables:
         *,
         lr: Rate = None,
         whole: bool = False,
+        until: tuple[str, float] | None = None,
     ) -> PushFuture:
-        """Begins a push, see `Client.push`. `whole`: of whole rows, see `Client.assign`."""
+        """Begins a push, see `Client.push`. `whole`: of whole rows, see `Client.assign`.
+
+        `until`: time of a `clock` up to which the gateway takes the push; then its result raises TIMEOUT.
+        """
         requests = entries(requests, 3, f"(table, keys, {'rows' if whole else 'gradients'})")
         calls = []
         for (given, asked, rows), rate in zip(requests, rates_of(lr, len(requests)), strict=True):
@@ -214,11 +229,18 @@ class Tables:
             if where is not None:
                 keys, values = keys[where], values[where]
             calls.append(Call(table.name, keys, width, values, rate))
-        message = {"op": "push", "whole": True} if whole else {"op": "push"}
+        message: dict[str, Any] = {"op": "push", "whole": True} if whole else {"op": "push"}
+        if until is not None:
+            message["until"] = until
         push = PushFuture(
             self.connection.open, lambda session: session.push(calls, dict(message)), named(calls)
         )
         return self.connection.noted(push)
+
+    def clock(self) -> tuple[str, float]:
+        """The clock of the gateway, and its time in milliseconds."""
+        name, now = self.connection.ask({"op": "clock"})
+        return name, now
 
     def scan(self, table: Table, batch: int, state: bool) -> Iterator[tuple[Keys, Rows]]:
         """See `Table.items`."""

@@ -19,6 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import kintsugi
 import kintsugi.torch as kt
+from kintsugi import _ranges
+from kintsugi._batches import Lines
+from kintsugi._reader import Source
 
 BATCH = 4
 OVERFLOWS = (2,)
@@ -101,6 +104,43 @@ def refused(client: kintsugi.Client, table: str, file: Path, run: str) -> list[A
     return said
 
 
+def other_places(client: kintsugi.Client, file: Path, run: str, rank: int) -> list[Any]:
+    """The second rank begins anew after the first batch."""
+    data = kintsugi.RangeDataset(
+        client, [file], batch=BATCH, run=run, reader=read, group=distributed.group.WORLD, timeout=60
+    )
+    batches = iter(data)
+    next(batches)
+    kept = batches
+    if rank == 1:
+        batches = iter(data)
+    next(batches)
+    del kept
+    return ["nothing"]
+
+
+def other_files(client: kintsugi.Client, file: Path, run: str, rank: int) -> list[Any]:
+    """The second rank has another file of the same name and size: with other lines, and so other batches."""
+    if rank == 1:
+        changed: Any = _ranges
+        changed.Source = ChangedSource
+    data = kintsugi.RangeDataset(
+        client, [file], batch=BATCH, run=run, reader=read, group=distributed.group.WORLD, timeout=60
+    )
+    return [len(keys) for keys, _ in data]
+
+
+class ChangedSource(Source):
+    """The second batch has two samples more."""
+
+    def batches(self, batch: int, span: Any = None) -> Any:
+        for number, each in enumerate(super().batches(batch, span)):
+            if number == 1:
+                yield Lines(each.content + b"1\t1\n" * 2, each.samples + 2)
+            else:
+                yield each
+
+
 def main() -> None:
     scheduler, table, file, run, store, rank_of, world_of = sys.argv[1:]
     rank, world = int(rank_of), int(world_of)
@@ -111,6 +151,10 @@ def main() -> None:
         try:
             if run.startswith("refused"):
                 said = refused(client, table, Path(file), run)
+            elif run.startswith("places"):
+                said = other_places(client, Path(file), run, rank)
+            elif run.startswith("files"):
+                said = other_files(client, Path(file), run, rank)
             else:
                 said = train(client, table, Path(file), run, rank)
         except kintsugi.Error as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import kintsugi
@@ -38,6 +40,44 @@ def test_zero_grad_between_forward_and_backward(client: kintsugi.Client, set_to_
             loss.backward()
         rows.step()
         pair.torch.optimizer.step()
+    pair.check()
+
+
+@pytest.mark.parametrize("by", ["optimizer", "model"])
+@pytest.mark.parametrize("when", ["before the look-up", "after it"])
+def test_zeros_are_gradients_until_the_next_step(
+    client: kintsugi.Client, monkeypatch: pytest.MonkeyPatch, by: str, when: str
+) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    zeroed: Any = rows if by == "optimizer" else pair.layer
+    pushed: list[list[int]] = []
+    push = client.push
+
+    def noted(requests: Any, **options: Any) -> Any:
+        pushed.append(sorted(requests[0][1].tolist()))
+        return push(requests, **options)
+
+    monkeypatch.setattr(client, "push", noted)
+    for step in range(4):
+        keys = keys_of(2 * step, 2 * step + 1)
+        if when == "before the look-up":
+            zeroed.zero_grad(set_to_none=False)
+        found = pair.layer(keys)
+        if when == "after it":
+            zeroed.zero_grad(set_to_none=False)
+        loss_of(found, step).backward()
+        # Zeros of this step are gradients, as in PyTorch.
+        zeroed.zero_grad(set_to_none=False)
+        pair.torch.optimizer.zero_grad()
+        loss_of(pair.torch(keys), step).backward()
+        pair.torch.optimizer.zero_grad(set_to_none=False)
+        for _ in range(step % 2):
+            loss_of(pair.layer(keys[:1]), step).backward()
+            loss_of(pair.torch(keys[:1]), step).backward()
+        rows.step()
+        pair.torch.optimizer.step()
+    assert pushed == [[2 * step, 2 * step + 1] for step in range(4)]
     pair.check()
 
 

@@ -151,9 +151,8 @@ def test_a_look_up_after_a_step_whose_push_is_at_an_end(client: kintsugi.Client)
     pair.check()
 
 
-def test_a_batch_names_its_keys_whether_they_have_a_step_or_not(
-    cluster: kintsugi.LocalCluster, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def names_of_pushes(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+    """The keys of each push of a batch from now on."""
     named: list[set[int]] = []
     push = Lease.push
 
@@ -163,6 +162,13 @@ def test_a_batch_names_its_keys_whether_they_have_a_step_or_not(
         return push(self, requests, samples, **rest)
 
     monkeypatch.setattr(Lease, "push", noted)
+    return named
+
+
+def test_a_batch_names_its_keys_whether_they_have_a_step_or_not(
+    cluster: kintsugi.LocalCluster, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = names_of_pushes(monkeypatch)
     results = []
     for steps in (True, False):
         client = kintsugi.connect(cluster.address, timeout=60)
@@ -184,6 +190,43 @@ def test_a_batch_names_its_keys_whether_they_have_a_step_or_not(
             pair.check()
         client.close()
     assert results[0] == results[1]
+
+
+def drop_by_parameters(_: Pair, rows: kt.RowOptimizer) -> None:
+    for group in rows.param_groups:
+        for each in group["params"]:
+            each.grad = None
+
+
+DROPS: dict[str, Callable[[Pair, kt.RowOptimizer], object]] = {
+    "None": drop_by_parameters,
+    "zeros": lambda _, rows: rows.zero_grad(set_to_none=False),
+    "model": lambda pair, _: pair.layer.zero_grad(),
+    "zeros of the model": lambda pair, _: pair.layer.zero_grad(set_to_none=False),
+}
+
+
+@pytest.mark.parametrize("drop", DROPS)
+@pytest.mark.parametrize("skipped", [False, True])
+def test_gradients_that_are_dropped_are_of_no_batch(
+    client: kintsugi.Client, file: Path, monkeypatch: pytest.MonkeyPatch, drop: str, skipped: bool
+) -> None:
+    """A push names the keys of its samples, so that it has the same numbers when it is done again."""
+    pair = Pair(client)
+    rows = pair.rows()
+    named = names_of_pushes(monkeypatch)
+    expected = []
+    for number, (keys, _) in enumerate(opened(client, file)):
+        expected.append(set(keys.reshape(-1).tolist()))
+        DROPS[drop](pair, rows)
+        pair.torch.optimizer.zero_grad()
+        for layer in (pair.layer, pair.torch):
+            loss_of(layer(keys)).backward()
+        if not skipped or number % 2 == 0:
+            rows.step()
+            pair.torch.optimizer.step()
+    assert named == expected
+    pair.check()
 
 
 def test_what_a_batch_cannot_be_is_an_error(client: kintsugi.Client, file: Path) -> None:

@@ -143,6 +143,17 @@ def test_a_pickle_reconnects(cluster: kintsugi.LocalCluster) -> None:
             expected = found(KEYS).tolist()
 
 
+def test_a_pickle_of_a_version_before_types(client: kintsugi.Client) -> None:
+    live: Any = embedding(client)
+    state = live.__getstate__()
+    del state["dtype"]
+    found: Any = kt.KintsugiEmbedding.__new__(kt.KintsugiEmbedding)
+    found.__setstate__(state)
+    assert found.anchor.dtype == torch.float32
+    given = torch.arange(4).view(2, 2)
+    assert found(given).tolist() == live(given).tolist()
+
+
 class Rows(Dataset[Any]):
     """Holds a client and a table, as a data set that looks features up does."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +18,11 @@ pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
 from ddp_loading import STATE
 from ddp_rank import STEPS, loss_of
-from reference import DIM, KINDS, Net, Rows
+from reference import DIM, KINDS, Net, Pair, Rows, keys_of
+from reference import loss_of as loss_of_rows
+from torch import distributed
+
+import kintsugi.torch as kt
 
 
 @pytest.mark.parametrize(
@@ -128,3 +133,40 @@ def test_ranks_that_load_go_back_together(
     said = [json.loads(process.communicate()[0]) for process in running]
     assert said == [[[], STATE["weight"].tolist()]] * 2
     assert table.pull([2], state=True)[0, -1] == 2  # steps of Adam
+
+
+def drop_by_parameters(_: Pair, rows: kt.RowOptimizer) -> None:
+    for group in rows.param_groups:
+        for each in group["params"]:
+            each.grad = None
+
+
+DROPS: dict[str, Callable[[Pair, kt.RowOptimizer], object]] = {
+    "None": drop_by_parameters,
+    "zeros": lambda _, rows: rows.zero_grad(set_to_none=False),
+    "model": lambda pair, _: pair.layer.zero_grad(),
+    "zeros of the model": lambda pair, _: pair.layer.zero_grad(set_to_none=False),
+}
+
+
+@pytest.mark.parametrize("drop", DROPS)
+def test_gradients_that_are_dropped_after_an_average_begin_anew(
+    client: kintsugi.Client, tmp_path: Path, drop: str
+) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        pair = Pair(client)
+        rows = kt.RowOptimizer(pair.layer, group=distributed.group.WORLD)
+        for step in range(3):
+            for keys in (keys_of(step, 5), keys_of(step, 6)):
+                DROPS[drop](pair, rows)
+                pair.torch.optimizer.zero_grad(set_to_none="zeros" not in drop or keys[1] == 5)
+                for layer in (pair.layer, pair.torch):
+                    loss_of_rows(layer(keys), step).backward()
+                # Ranks average what is there at this look.
+                assert rows.param_groups[0]["params"][0].grad is not None
+            rows.step()
+            pair.torch.optimizer.step()
+        pair.check()
+    finally:
+        distributed.destroy_process_group()

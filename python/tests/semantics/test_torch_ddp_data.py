@@ -79,6 +79,27 @@ def test_what_one_rank_cannot_read_is_an_error_of_all(cluster: kintsugi.LocalClu
     assert said[1][1].startswith("invalid literal")
 
 
+def test_ranks_that_have_read_other_batches_are_an_error_of_all(
+    cluster: kintsugi.LocalCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.tsv"
+    written(file, 16)
+    said = ranks(cluster, f"t-{uuid4()}", file, f"files-{uuid4()}")
+    text = "ranks have read different batches: rank 0 batch 1 of 4 samples, rank 1 batch 1 of 6 samples: all "
+    assert said == [["BAD_ARGUMENT", text + "ranks need the same files"]] * 2
+
+
+def test_ranks_at_different_places_are_an_error_of_all(
+    cluster: kintsugi.LocalCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.tsv"
+    written(file, 16)
+    said = ranks(cluster, f"t-{uuid4()}", file, f"places-{uuid4()}")
+    text = "rank 0 is at the push of batch 0 of range 0, rank 1 at the next range"
+    text = f"all ranks ask for the same batches: {text}"
+    assert said == [["BAD_ARGUMENT", text]] * 2
+
+
 def test_what_is_no_training_of_a_group(cluster: kintsugi.LocalCluster, tmp_path: Path) -> None:
     file = tmp_path / "train.tsv"
     written(file, 40)

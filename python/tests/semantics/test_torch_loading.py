@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -103,6 +104,35 @@ def test_names_of_torchrec(client: kintsugi.Client, keys: Any) -> None:
         bags.load_state_dict({name: rows for name, rows in saved.items() if names[1] not in name})
     with pytest.raises(RuntimeError, match=r"Unexpected key.*sparse.embedding_bags.other.weight"):
         bags.load_state_dict({**saved, "sparse.embedding_bags.other.weight": torch.zeros(1, 4)})
+
+
+def test_a_shard_of_a_tensor_is_an_error(client: kintsugi.Client, tmp_path: Path) -> None:
+    tensor = pytest.importorskip("torch.distributed.tensor")
+    net = Net(Pair(client).layer)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        shard = tensor.distribute_tensor(torch.ones(3, 4), mesh, [tensor.Shard(0)])
+        with pytest.raises(Error, match=r"rows.weight is a DTensor: gather it into a plain tensor"):
+            net.load_state_dict({**net.state_dict(), "rows.weight": shard})
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_initial_values_are_those_of_the_table(client: kintsugi.Client) -> None:
+    def set_up(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.zeros_(module.weight)
+        for each in module.parameters(recurse=False):
+            nn.init.zeros_(each)
+
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        net = Net(Pair(client).layer).apply(set_up)
+        found.append(net.rows(keys_of(0, 1, 2)).detach())
+    assert torch.equal(*found)
+    assert 0 < float(found[0].abs().max()) <= 0.05
 
 
 def test_what_does_not_fit_is_an_error_and_changes_nothing(client: kintsugi.Client) -> None:

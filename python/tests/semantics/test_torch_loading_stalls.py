@@ -67,11 +67,33 @@ def test_who_stalls_before_rows_are_set_sets_none_of_them(
     assert torch.equal(rows_of(other.layer), other.moved)
 
 
+def test_who_stalls_after_its_look_at_the_clock_sets_nothing(
+    client: kintsugi.Client, second: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"t-{uuid4()}"
+    layer, other = layer_of(client, name), Training(second, name)
+    monkeypatch.setattr("kintsugi.torch._once.SEND_SECONDS", 0.2)
+    now = layer.table._gateway_clock
+
+    def meanwhile() -> None:
+        _, looked = now()
+        other()
+        while now()[1] <= looked + 200:
+            pass
+
+    stall(monkeypatch, layer.table, "_assign_until", meanwhile)
+    with pytest.warns(UserWarning, match=r"moved 3 of 5 rows since, and they stay"):
+        layer.load_state_dict(STATE)
+    assert torch.equal(rows_of(other.layer), other.moved)
+
+
 def test_who_stalls_while_rows_are_sent_says_so(
     client: kintsugi.Client, second: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"t-{uuid4()}"
     layer, other = layer_of(client, name), Training(second, name)
+    # The gateway takes rows in time, and they are on their way for longer than others wait.
+    monkeypatch.setattr(layer.table, "_assign_until", lambda keys, rows, _: layer.table.assign(keys, rows))
     stall(monkeypatch, layer.table, "assign", other)
     with pytest.warns(UserWarning, match="they stay|took its place") as warned:
         layer.load_state_dict(STATE)

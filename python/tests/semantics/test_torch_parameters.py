@@ -92,6 +92,50 @@ def test_values_that_are_written_into_rows_are_an_error(client: kintsugi.Client,
     pair.check()
 
 
+@pytest.mark.parametrize("at", ["look-up", "step", "numpy", "next step"])
+def test_values_that_are_written_into_data_of_rows_are_an_error(client: kintsugi.Client, at: str) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    (parameter,) = rows.param_groups[0]["params"]
+    loss_of(pair.layer(keys_of(1, 2))).backward()
+    loss_of(pair.torch(keys_of(1, 2))).backward()
+    read = parameter.data
+    assert read.tolist() == pair.layer(keys_of(1, 2)).tolist()
+    # A look-up of other keys moves rows.
+    pair.layer(keys_of(7, 8, 9))
+    if at == "next step":
+        rows.step()
+        parameter.data.clamp_(-0.01, 0.01)
+    elif at == "step":
+        read.mul_(0.5)
+    elif at == "numpy":
+        parameter.detach().numpy()[:] = 0
+    else:
+        parameter.data[0] = 0
+    with pytest.raises(Error, match=r"values were written into the rows of .* They are lost"):
+        rows.step() if at == "step" else pair.layer(keys_of(1))
+    with pytest.raises(Error, match=r"`data` of a parameter of rows cannot be set"):
+        parameter.data = torch.zeros_like(parameter)
+    if at != "next step":
+        # The error has been given once.
+        rows.step()
+    pair.torch.optimizer.step()
+    torch.testing.assert_close(pair.layer(keys_of(1, 2)), pair.torch(keys_of(1, 2)), rtol=1e-5, atol=1e-6)
+    pair.check()
+
+
+def test_values_that_come_after_a_look_at_data_are_not_written(client: kintsugi.Client) -> None:
+    layer = layer_of(client)
+    rows = kt.RowOptimizer(layer)
+    # Keys that other ranks have looked up have gradients here, and no values.
+    rows.rows.of(layer.table).put(keys_of(1, 2, 3).numpy(), torch.ones(3, DIM))
+    (parameter,) = rows.param_groups[0]["params"]
+    assert parameter.data.isnan().all()
+    found = layer(keys_of(2))
+    assert torch.equal(parameter.data[1:2], found)
+    rows.step()
+
+
 def test_hooks_of_parameters_do_not_see_rows(client: kintsugi.Client) -> None:
     layer = layer_of(client)
     rows = kt.RowOptimizer(layer)
@@ -236,6 +280,19 @@ def test_a_trace_is_an_error(client: kintsugi.Client) -> None:
     assert torch.equal(traced(keys_of(4, 0)), layer(keys_of(4, 0)))
 
 
+def test_a_script_is_an_error(client: kintsugi.Client) -> None:
+    layer = layer_of(client)
+    collection = kt.EmbeddingBagCollection(client, [kt.EmbeddingBagConfig(f"t-{uuid4()}", DIM)])
+    for each in (layer, nn.Sequential(layer, nn.Linear(DIM, 1)), nn.Sequential(collection)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(
+                Error, match=r"torch\.jit\.script cannot compile a layer whose rows are"
+            ) as error:
+                torch.jit.script(each)
+        assert error.value.code == "BAD_ARGUMENT"
+
+
 def test_gradients_by_autograd_grad_are_an_error(client: kintsugi.Client) -> None:
     pair = Pair(client)
     rows = pair.rows()
@@ -247,6 +304,24 @@ def test_gradients_by_autograd_grad_are_an_error(client: kintsugi.Client) -> Non
         result = layer(keys_of(1, 2))
         (gradient,) = torch.autograd.grad((result**3).sum(), result, create_graph=True)
         (gradient**2).sum().backward()
+    rows.step()
+    pair.torch.optimizer.step()
+    pair.check()
+
+
+def test_gradients_of_parameters_are_an_error_in_every_thread(client: kintsugi.Client) -> None:
+    """Gradients on a GPU come in a thread of the engine, whose frames do not tell who has called it."""
+    pair = Pair(client)
+    rows = pair.rows()
+    for pass_, layer in enumerate((pair.layer, nn.Sequential(pair.layer, nn.Identity()))):
+        (anchor,) = layer.parameters()
+        loss = loss_of(layer(keys_of(1, 2)), pass_)
+        run: Any = torch.autograd.Variable._execution_engine.run_backward
+        options = {"allow_unreachable": True, "accumulate_grad": False}
+        with pytest.raises(Error, match=r"torch\.autograd\.grad gives no gradients of rows"):
+            run((loss,), (torch.ones(()),), True, False, (anchor,), **options)
+        loss.backward(inputs=[anchor])
+        loss_of(pair.torch(keys_of(1, 2)), pass_).backward()
     rows.step()
     pair.torch.optimizer.step()
     pair.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 from uuid import uuid4
 
@@ -71,3 +72,50 @@ def test_the_lr_of_ftrl_cannot_change(client: kintsugi.Client) -> None:
         rows.step()
     client.flush()
     assert (layer.table.pull([1]) == before).all()
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_a_rate_of_the_table_is_that_of_the_table_after_a_load(client: kintsugi.Client, chosen: bool) -> None:
+    pair = Pair(client, "sgd")
+    rows = pair.rows()
+    if chosen:
+        rows.param_groups[0]["lr"] = 0.3
+    schedule = lr_scheduler.LambdaLR(rows, lambda _: 1.0)
+    saved = copy.deepcopy([rows.state_dict(), schedule.state_dict()])
+    pair.layer.table.set(lr=0.02)
+    # Another program begins with the rate that the table has now.
+    again = pair.rows()
+    schedule = lr_scheduler.LambdaLR(again, lambda _: 1.0)
+    again.load_state_dict(saved[0])
+    schedule.load_state_dict(saved[1])
+    pair.torch.optimizer.param_groups[0]["lr"] = 0.3 if chosen else 0.02
+    for step in range(2):
+        for layer, optimizer in ((pair.layer, again), (pair.torch, pair.torch.optimizer)):
+            optimizer.zero_grad()
+            loss_of(layer(keys_of(1, 2)), step).backward()
+            optimizer.step()
+        schedule.step()
+    pair.check()
+    # A state of a version that does not say it.
+    for group in saved[0]["param_groups"]:
+        del group["table_lr"]
+    other = pair.rows()
+    other.load_state_dict(saved[0])
+    assert other.param_groups[0]["table_lr"] == pytest.approx(0.02)
+
+
+def test_a_shared_optimizer_has_the_rate_of_the_table_after_a_load(client: kintsugi.Client) -> None:
+    top = torch.nn.Linear(2, 1)
+    name = f"t-{uuid4()}"
+    opt = kt.SharedOptimizer(client, name, top, kintsugi.SGD(lr=0.1))
+    saved = copy.deepcopy(opt.state_dict())
+    opt.table.set(lr=0.02)
+    again = kt.SharedOptimizer(client, name, top, kintsugi.SGD(lr=0.02))
+    again.load_state_dict(saved)
+    before = top.weight.detach().clone()
+    top(torch.ones(1, 2)).sum().backward()
+    again.step()
+    torch.testing.assert_close(top.weight.detach(), before - 0.02)
+    del saved["param_groups"][0]["table_lr"]
+    again.load_state_dict(saved)
+    assert again.param_groups[0]["table_lr"] == 0.1

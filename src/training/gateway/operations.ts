@@ -3,6 +3,7 @@
  * own fields: a program that sends nonsense is told so (BAD_ARGUMENT) and goes on.
  */
 
+import { randomUUID } from 'node:crypto';
 import { KintsugiError } from '../../common/errors.js';
 import type { Client, PushRequest, ScanBatch, TableOptions } from '../../library/client/client.js';
 import { internalsOf } from '../../library/client/connected.js';
@@ -103,7 +104,25 @@ export function takenOf({ message, memory }: OperationRequest): () => void {
   return message.taken === undefined ? () => {} : memory.marker(integer(message, 'taken'));
 }
 
+/** The clock of this gateway: no other one has the same. It goes on while a machine sleeps. */
+const CLOCK = randomUUID();
+
+/**
+ * A program that may stall says until when its push counts, by the clock of its gateway: so one that stalls
+ * before it sends does not change what others have done meanwhile.
+ * @throws TIMEOUT, BAD_ARGUMENT
+ */
+function checkLate({ until }: Record<string, unknown>): void {
+  if (until === undefined) return;
+  const [clock, time] = Array.isArray(until) ? until : [];
+  if (typeof clock !== 'string' || typeof time !== 'number') throw bad('until must be [clock, milliseconds]');
+  if (clock !== CLOCK) throw new KintsugiError('TIMEOUT', 'the push counts by the clock of another gateway');
+  const late = Date.now() - time;
+  if (late > 0) throw new KintsugiError('TIMEOUT', `the push came ${late} ms too late: nothing was sent`);
+}
+
 const push: GatewayOperation = async (asked) => {
+  checkLate(asked.message);
   const requests = pushRequests(asked);
   const taken = takenOf(asked);
   const whole = asked.message.whole === true;
@@ -138,6 +157,10 @@ async function existing(client: Client, name: string): Promise<TableSpec> {
 export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
   pull,
   push,
+
+  async clock() {
+    return { value: [CLOCK, Date.now()] };
+  },
 
   async createTable({ client, message }) {
     const { table } = message;

@@ -67,6 +67,25 @@ it('without shared memory keys and rows follow the messages', async () => {
   expect(await program.value({ op: 'pull', calls })).toBe('BAD_ARGUMENT');
 });
 
+it('a push that comes later than it counts is refused before it begins', async () => {
+  const program = await joined();
+  await program.value({ op: 'createTable', table: TABLE });
+  const keys = new Uint8Array(BigUint64Array.of(7n).buffer);
+  const rows = new Uint8Array(Float32Array.of(1, 2).buffer);
+  const push = (until?: unknown) =>
+    program.value(
+      { op: 'push', behind: true, calls: [['items', 0, 1, 8]], until },
+      Buffer.concat([keys, rows]),
+    );
+  const [clock, now] = (await program.value({ op: 'clock' })) as [string, number];
+  expect(await push([clock, now - 1])).toBe('TIMEOUT');
+  expect(await push(['another gateway', now + 60_000])).toBe('TIMEOUT');
+  for (const nonsense of [now, [now], ['x', 'y'], null]) expect(await push(nonsense)).toBe('BAD_ARGUMENT');
+  expect(await push([clock, now + 60_000])).toBeUndefined();
+  const { payload } = await program.ask({ op: 'pull', behind: true, calls: [['items', 0, 1, 8]] }, keys);
+  expect(new Uint8Array(payload)).toEqual(rows);
+});
+
 it('nonsense is refused, and the program goes on', async () => {
   const program = await joined(sharedFile());
   await program.value({ op: 'createTable', table: TABLE });

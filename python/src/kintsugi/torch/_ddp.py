@@ -76,14 +76,23 @@ class Channel:
             raise self._broken from error
         return gathered
 
-    def objects(self, given: Any) -> list[Any]:
-        """An object of each rank, pickled. @raises Error TIMEOUT, UNREACHABLE."""
-        self._where = "a batch of a RangeDataset"
-        content = torch.frombuffer(bytearray(pickle.dumps(given)), dtype=torch.uint8)
+    def objects(self, place: str, given: Any) -> list[Any]:
+        """An object of each rank, pickled, at the same place of a data set.
+
+        @raises Error TIMEOUT, UNREACHABLE; BAD_ARGUMENT: some are elsewhere. Then all ranks raise it.
+        """
+        self._where = f"{place} of a RangeDataset"
+        content = torch.frombuffer(bytearray(pickle.dumps((place, given))), dtype=torch.uint8)
         sizes = [int(each) for each in self.gathered(torch.tensor([len(content)], device="cpu"))]
         padded = torch.cat([content, content.new_zeros(max(sizes) - len(content))])
         every = zip(self.gathered(padded), sizes, strict=True)
-        return [pickle.loads(each[:size].numpy().tobytes()) for each, size in every]
+        told = [pickle.loads(each[:size].numpy().tobytes()) for each, size in every]
+        if any(other != place for other, _ in told):
+            where = [
+                f"rank {rank} {'is ' if rank == 0 else ''}at {other}" for rank, (other, _) in enumerate(told)
+            ]
+            raise Error("BAD_ARGUMENT", f"all ranks ask for the same batches: {', '.join(where)}")
+        return [each for _, each in told]
 
     def _failure(self, text: str) -> Error:
         where = f"at {self._where}"

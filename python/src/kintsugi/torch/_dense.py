@@ -97,9 +97,9 @@ class SharedOptimizer(torch.optim.Optimizer):
         self.table = self._started(name, spec, initial)
         self._rate = lr if callable(lr) else None
         rate = rate_of(lr)
-        self._own = float(getattr(self.table.optimizer, "lr"))  # noqa: B009
-        """The rate of the table when this began: a group that has it pushes by the table's."""
-        super().__init__([{"params": parameters}], {"lr": self._own if rate is None else rate})
+        own = float(getattr(self.table.optimizer, "lr"))  # noqa: B009
+        # A group that has the rate that the table had when this began pushes by that of the table.
+        super().__init__([{"params": parameters}], {"lr": own if rate is None else rate, "table_lr": own})
         for each in parameters:
             # torch.distributed.checkpoint steps optimizers without state, with gradients of zero.
             self.state[each]["step"] = torch.zeros(())
@@ -315,7 +315,7 @@ class SharedOptimizer(torch.optim.Optimizer):
     def _push(self, requests: list[tuple[Table, Any, Rows]]) -> None:
         check_options(self.param_groups[0])
         rate = rate_of(self._rate) if self._rate is not None else float(self.param_groups[0]["lr"])
-        rates = [None if rate == self._own else rate]
+        rates = [None if rate == self.param_groups[0]["table_lr"] else rate]
         steps = steps_of(self.client)
         if steps.current is not None and steps.current.members is not None:
             text = (
@@ -326,6 +326,12 @@ class SharedOptimizer(torch.optim.Optimizer):
             steps.push(requests, rates)
         else:
             steps.current.add_stepped(requests, rates)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Sets the group and the numbers of steps, as that of `torch.optim`."""
+        rate = self.param_groups[0]["table_lr"]
+        super().load_state_dict(state_dict)
+        self.param_groups[0].setdefault("table_lr", rate)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """The group of the model. @raises Error BAD_ARGUMENT for another one: its rows are in no table."""

@@ -118,9 +118,8 @@ class Anchor(nn.Parameter):
             optimizer.drop(layer.tables, set_to_none)
             return
         step = steps_of(layer.client).current
-        for table in layer.tables:
-            if step is not None and step.rows is not None:
-                step.rows.of(table).zero(set_to_none)
+        if step is not None and step.rows is not None:
+            step.rows.zero(set_to_none, layer.tables)
 
     def register_hook(self, hook: Any) -> Any:
         """As that of a tensor. It does not see gradients of rows, and a warning says so."""
@@ -237,7 +236,7 @@ class Layer(nn.Module):
         return {**parts, "_parameters": parameters}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        requires_grad, dtype = state.pop("anchored"), state.pop("dtype")
+        requires_grad, dtype = state.pop("anchored"), state.pop("dtype", torch.float32)
         restore: Any = super().__setstate__
         restore(state)
         self._renew(requires_grad, dtype)
@@ -248,6 +247,11 @@ class Layer(nn.Module):
         self._begun = Begun()
         if self.fused:
             _watch.watch_loops()
+
+    def __prepare_scriptable__(self) -> None:
+        """torch.jit.script asks. @raises Error BAD_ARGUMENT: TorchScript cannot ask a job."""
+        text = "torch.jit.script cannot compile a layer whose rows are in a job: trace the plain module that "
+        raise Error("BAD_ARGUMENT", text + "kintsugi.torch.to_embedding_bag(layer, keys=...) gives")
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

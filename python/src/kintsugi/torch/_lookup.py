@@ -159,5 +159,5 @@ class _Looked(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, None]:
-        ctx.looked.deliver(gradient)
+        ctx.looked.deliver(ctx, gradient)
         return None, None, None, None

@@ -24,6 +24,9 @@ CHUNK_BYTES = 4 << 20
 LOAD_SECONDS = 60.0
 """A program waits so long for one that sets the same values and does not go on; then it sets them itself."""
 
+SEND_SECONDS = LOAD_SECONDS / 3
+"""A gateway takes rows so long after a program has made sure that nobody has taken its place."""
+
 LOADS_ONCE = 16
 """So many values of the same keys are set once per job; a program that sets more of them sets them always."""
 
@@ -188,25 +191,29 @@ class _Turn:
         """Seconds that go on while a machine sleeps."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def keep(self) -> None:
-        """Before rows are set. After a stall this program goes on if nobody has taken its place.
+    def keep(self, table: Table) -> tuple[str, float]:
+        """Before rows of a table are set. After a stall this program goes on if nobody has taken its place.
+
+        Returns the time up to which the gateway takes these rows: nobody takes the place before that.
 
         @raises _OvertakenError.
         """
+        # The gateway is asked first: a stall between both looks shortens the time.
+        clock, time_ms = table._gateway_clock()
         now = self.clock()
-        if now - self._noted < LOAD_SECONDS / 2:
-            return
-        following = self.mark.following
-        if not following.claim():
-            raise _OvertakenError
-        self.mark, self._noted, self._progress = following, now, 0
+        if now - self._noted >= LOAD_SECONDS / 2:
+            following = self.mark.following
+            if not following.claim():
+                raise _OvertakenError
+            self.mark, self._noted, self._progress = following, now, 0
+        return clock, time_ms + 1000 * SEND_SECONDS
 
     def note(self, table: Table, count: int) -> None:
         """`count` rows were set. @raises _OvertakenError: perhaps after another program had set them."""
         now = self.clock()
         if now - self._noted >= LOAD_SECONDS:
             try:
-                self.keep()
+                self.keep(table)
             except _OvertakenError:
                 text = f"this program stalled for {now - self._noted:.0f} s while it set {count} rows of "
                 text += f"table {table.name!r}, and another one took its place: what training had moved of "
@@ -263,13 +270,25 @@ def _assign(table: Table, keys: Keys, rows: Rows, turn: _Turn | None = None) -> 
     for some, values in _chunks(table, keys, rows):
         whole = table.pull(some, state=True).copy()
         whole[:, : table.dim] = values
-        if turn is not None:
-            turn.keep()
-        table.assign(some, whole).result()
-        if turn is not None:
+        if turn is None:
+            table.assign(some, whole).result()
+        else:
+            _send(table, some, whole, turn)
             turn.note(table, len(some))
     if turn is not None:
         turn.end()
+
+
+def _send(table: Table, keys: Keys, whole: Rows, turn: _Turn) -> None:
+    """@raises _OvertakenError."""
+    while True:
+        until = turn.keep(table)
+        try:
+            return table._assign_until(keys, whole, until).result()
+        except Error as error:
+            # The program has stalled after its look at the clock, and the gateway has sent nothing.
+            if error.code != "TIMEOUT":
+                raise
 
 
 def _same(one: Rows, other: Rows) -> bool:

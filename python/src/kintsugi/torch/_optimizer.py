@@ -31,10 +31,12 @@ class RowOptimizer(torch.optim.Optimizer):
     that follow wait for the push and see it. Until then a key has one value.
 
     The `lr` of a group is the learning rate of its pushes; it begins with that of the layer, or of the table.
-    Everything else is in the tables. `group`: ranks of this process group average their gradients per key,
-    as DistributedDataParallel does (sum by the number of ranks), at the first look at a gradient or at
-    `step`, so all ranks look and step alike. Each pushes its share of the keys, and all are durable when
-    `step` returns. `timeout`: seconds that a rank waits for the others at these places.
+    `table_lr` is the rate of the table when the optimizer began. A group whose `lr` is the same pushes by the
+    rate that the table has by then. Everything else is in the tables. `group`: ranks of this process group
+    average their gradients per key, as DistributedDataParallel does (sum by the number of ranks), at the
+    first look at a gradient or at `step`, so all ranks look and step alike. Each pushes its share of the
+    keys, and all are durable when `step` returns. `timeout`: seconds that a rank waits for the others at
+    these places.
 
     >>> rows = kintsugi.torch.RowOptimizer(model)
     >>> loss_fn(model(x), y).backward()
@@ -62,19 +64,16 @@ class RowOptimizer(torch.optim.Optimizer):
         self.rows = StepRows(self.client)
         self.layers = layers
         groups: dict[str, dict[str, Any]] = {}
-        self._own: dict[str, float] = {}
-        """Rates of the tables when this began. A group that has it pushes by that of the table."""
         for layer in layers:
             if callable(layer.lr):
                 raise Error("BAD_ARGUMENT", "lr of a layer must be a number: schedulers set that of a group")
             for table in layer.tables:
                 lr = rate_of(layer.lr)
-                own = self._own.setdefault(table.name, float(getattr(table.optimizer, "lr")))  # noqa: B009
+                own = float(getattr(table.optimizer, "lr"))  # noqa: B009
                 lr = own if lr is None else lr
                 of_table = self.rows.of(table)
-                its = groups.setdefault(
-                    table.name, {"params": [of_table.parameter], "name": table.name, "lr": lr}
-                )
+                group_of = {"params": [of_table.parameter], "name": table.name, "lr": lr, "table_lr": own}
+                its = groups.setdefault(table.name, group_of)
                 if its["lr"] != lr:
                     text = f"layers of {table.name!r} have two learning rates: {its['lr']} and {lr}"
                     raise Error("BAD_ARGUMENT", text)
@@ -93,6 +92,7 @@ class RowOptimizer(torch.optim.Optimizer):
             self._ranks = Ranks(group, sorted(self.rows.tables), timeout)
             self.rows.synchronous = True
             self.rows.before_add = self._refuse_late
+            self.rows.on_dropped = self._begin
             self.rows.before_look = functools.partial(self._average, LOOK)
         for layer in layers:
             attach(layer, self)
@@ -125,20 +125,22 @@ class RowOptimizer(torch.optim.Optimizer):
         own = [group["name"] for group in self.param_groups]
         if names != own:
             raise Error("BAD_ARGUMENT", f"the state is of tables {names}, and this one of {own}")
+        rates = [group["table_lr"] for group in self.param_groups]
         super().load_state_dict(state_dict)
+        for group, rate in zip(self.param_groups, rates, strict=True):
+            group.setdefault("table_lr", rate)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops all gradients. Rows that were looked up keep their values until `step`."""
         self.rows.zero(set_to_none)
-        self._averaged = False
 
     def drop(self, tables: list[Table], set_to_none: bool) -> None:
         """Drops the gradients of some tables, as `zero_grad` of a model does."""
-        with self.rows.lock:
-            for table in tables:
-                self.rows.of(table).zero(set_to_none)
-            if set_to_none and not any(each.has_gradients for each in self.rows.tables.values()):
-                self.zero_grad()
+        self.rows.zero(set_to_none, tables)
+
+    def _begin(self) -> None:
+        """No gradient is left of those that ranks have averaged."""
+        self._averaged = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """The groups of its tables. @raises Error BAD_ARGUMENT for another one: it has no rows."""
@@ -176,7 +178,7 @@ class RowOptimizer(torch.optim.Optimizer):
             if request is None:
                 continue
             requests.append(request)
-            rates.append(_rate(group, self._own[group["name"]], rows.table.optimizer))
+            rates.append(_rate(group, rows.table.optimizer))
             self.state[group["params"][0]]["step"] += 1
         steps = steps_of(self.client)
         if self._ranks is not None:
@@ -212,11 +214,11 @@ class RowOptimizer(torch.optim.Optimizer):
         ranks.agree(self._steps, error)
 
 
-def _rate(group: dict[str, Any], own: float, optimizer: Any) -> float | None:
+def _rate(group: dict[str, Any], optimizer: Any) -> float | None:
     """The rate of a push; None: that of the table. @raises Error BAD_ARGUMENT."""
     check_options(group)
     lr = float(group["lr"])
-    if lr == own:
+    if lr == group["table_lr"]:
         return None
     if isinstance(optimizer, FTRL):
         text = f"table {group['name']!r} is of FTRL: its lr cannot change, from {optimizer.lr} to {lr}"

@@ -9,20 +9,21 @@ whose gradient is zero.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import RLock, get_ident
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .._arrays import Rows
 from .._client import Client
 from .._errors import Error
 from .._steps import Request, Step, steps_of
 from .._tables import Table
+from ._row_parameter import CHANGE, GRAD, RowParameter
 
 Ints = npt.NDArray[np.int64]
 
@@ -33,41 +34,8 @@ MAX_STEP_BYTES = 1 << 30
 """Most bytes of rows of a table in a step. Beyond, rows without gradients are forgotten when no graph of
 autograd has them; otherwise a look-up fails with LIMIT."""
 
-_GRAD: Any = torch.Tensor.grad
-
 _ROWS: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 """Rows are these, whatever PyTorch's defaults are."""
-
-
-class RowParameter(nn.Parameter):
-    """The rows of a table in a step, keys x dim. The first look at its gradient brings it up to date."""
-
-    before_look: Callable[[], None] | None = None
-    on_given: Callable[[Tensor | None], None] | None = None
-    """Told of a gradient that a program has put in the place of the sum."""
-
-    @property
-    def grad(self) -> Tensor | None:
-        """The gradient, of the same shape; None: no gradient has come."""
-        if self.before_look is not None:
-            self.before_look()
-        found: Tensor | None = _GRAD.__get__(self)
-        return found
-
-    @grad.setter
-    def grad(self, given: Tensor | None) -> None:
-        if self.on_given is not None:
-            self.on_given(given)
-        _GRAD.__set__(self, given)
-
-    def register_hook(self, hook: Any) -> Any:  # noqa: ARG002
-        """@raises Error BAD_ARGUMENT: no hook of it would be called."""
-        text = (
-            "autograd does not know the parameter of rows, and calls no hook of it: register_hook of what a "
-        )
-        raise Error("BAD_ARGUMENT", text + "layer returns, or change `.grad` between backward and step")
-
-    register_post_accumulate_grad_hook = register_hook
 
 
 class TableRows:
@@ -88,6 +56,8 @@ class TableRows:
         """True when rows have changed at the job: the next look-up begins a step."""
         self._version = 0
         """Version of the parameter: it rises when a program writes values into it."""
+        self.summed = False
+        """Whether a gradient has come since a program has dropped them."""
         self._carried: tuple[Ints, Tensor] | None = None
         """Gradients of the step before that nobody has dropped: PyTorch would go on adding to them."""
         self._clear()
@@ -115,18 +85,20 @@ class TableRows:
 
     def _check_values(self) -> None:
         version, self._version = self._version, self.parameter._version
-        if version != self._version:
+        if version != self._version or self.parameter.is_written:
+            self.parameter.hold(self._buffer[: len(self.keys)], first=True)
             self.stale = True
-            text = f"values were written into the rows of {self.table.name!r}, and they change by gradients "
-            text += "alone. They are lost. load_state_dict of a layer and Table.assign set rows"
+            text = f"values were written into the rows of {self.table.name!r}. They are lost: {CHANGE}"
             raise Error("BAD_ARGUMENT", text)
 
     def _given(self, gradient: Tensor | None) -> None:
         """A program sets the gradient, keys x dim: those of all keys where there was none, or drops it."""
         if gradient is None:
-            self._carried = None
-            self.touched[:] = False
-        elif self.touched.any():
+            self._dropped()
+            self._owner.dropped()
+            return
+        self.summed = True
+        if self.touched.any():
             self.touched |= (gradient.detach() != 0).any(1).cpu().numpy()
         else:
             self.touched[:] = True
@@ -134,16 +106,16 @@ class TableRows:
     @property
     def gradient(self) -> Tensor | None:
         """The gradient as it is, also while look-ups wait for other ranks."""
-        found: Tensor | None = _GRAD.__get__(self.parameter)
+        found: Tensor | None = GRAD.__get__(self.parameter)
         return found
 
     @gradient.setter
     def gradient(self, given: Tensor | None) -> None:
-        _GRAD.__set__(self.parameter, given)
+        GRAD.__set__(self.parameter, given)
 
     def _set(self, count: int, gradient: Tensor | None) -> None:
         self.gradient = None
-        self.parameter.data = self._buffer[:count]
+        self.parameter.hold(self._buffer[:count], first=count == 0)
         if gradient is not None:
             more = count - len(gradient)
             if more > 0:
@@ -247,6 +219,7 @@ class TableRows:
             if len(unknown) > 0:
                 self._buffer.numpy()[unknown] = _of(wanted, got, self.keys[unknown])
                 self.known[unknown] = True
+                self.parameter.found(unknown)
             return self._buffer.numpy()[at], at
         found = ~new
         found[found] = self.known[at[found]]
@@ -286,6 +259,7 @@ class TableRows:
             self.touched[at[missing]] = False
 
     def _add(self, at: Ints, gradient: Tensor) -> None:
+        self.summed = True
         sum_ = self.gradient
         count = len(self.keys)
         if (
@@ -324,21 +298,20 @@ class TableRows:
         self.touched[at] = True
 
     def zero(self, set_to_none: bool) -> None:
-        """Drops gradients, or has them be zero."""
-        if set_to_none:
-            self._carried = None
+        """Drops gradients, or has those of this step be zero: those of the step before are none any more."""
+        if set_to_none or self.stale:
             self.gradient = None
-            self.touched[:] = False
+            self._dropped()
             return
-        if self._carried is not None:
-            self._carried[1].zero_()
+        self.summed = False
+        self._carried = None
         if self.gradient is not None:
             self.gradient.zero_()
 
-    @property
-    def has_gradients(self) -> bool:
-        """Whether a key has one."""
-        return self._carried is not None or bool(self.touched.any())
+    def _dropped(self) -> None:
+        self.summed = False
+        self._carried = None
+        self.touched[:] = False
 
     def gradients(self) -> tuple[Ints, Tensor]:
         """Keys that have gradients, each once, and these gradients, len(keys) x dim."""
@@ -387,6 +360,8 @@ class StepRows:
         """Look-ups whose graph is there."""
         self.origin: Step | None = None
         """The batch of a RangeDataset that the gradients come from."""
+        self.on_dropped: Callable[[], None] | None = None
+        """Told when no gradient is left, or all are zero: a step may begin anew."""
         self.thread = get_ident()
         _every.add(self)
 
@@ -397,12 +372,24 @@ class StepRows:
             rows = self.tables.setdefault(table.name, TableRows(self, table))
         return rows
 
-    def zero(self, set_to_none: bool = True) -> None:
-        """Drops all gradients."""
+    def zero(self, set_to_none: bool = True, tables: Iterable[Table] | None = None) -> None:
+        """Drops the gradients of tables, or has them be zero; None: of all.
+
+        The push of a batch names the keys of its samples and no others, so in a batch they are dropped.
+        """
         with self.lock:
+            current = steps_of(self.client).current
+            of_batch = self.origin is not None or (current is not None and current.rows is None)
+            for rows in self.tables.values() if tables is None else map(self.of, tables):
+                rows.zero(set_to_none or of_batch)
+            self.dropped()
+
+    def dropped(self) -> None:
+        """The gradients of a table are dropped. The step begins anew when no table has any."""
+        if not any(rows.summed for rows in self.tables.values()):
             self.origin = None
-            for rows in self.tables.values():
-                rows.zero(set_to_none)
+            if self.on_dropped is not None:
+                self.on_dropped()
 
     def end(self) -> None:
         """Ends a step: rows change at the job, so look-ups pull them again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,13 +63,13 @@ class Looked:
             keys = self.unique if self.missing is None else np.delete(self.unique, self.missing)
             self.step.expect(self.table, keys.view(np.uint64))
 
-    def deliver(self, gradient: Tensor) -> None:
-        """The gradient of the rows is there, unique keys x dim.
+    def deliver(self, node: Any, gradient: Tensor) -> None:
+        """The gradient of the rows is there, unique keys x dim. `node`: of autograd, which has it.
 
         @raises Error BAD_ARGUMENT: nobody takes it, or it would be a wrong one.
         """
         layer = self.layer
-        if is_grad_call():
+        if is_grad_call(node):
             text = (
                 "torch.autograd.grad gives no gradients of rows: leave the parameters of layers out of its "
             )

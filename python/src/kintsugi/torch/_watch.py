@@ -40,7 +40,6 @@ SCALER: Any = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScale
 """The class of scalers; that of CUDA is of the same kind since PyTorch 2.3."""
 
 _CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"})
-_PASSES = frozenset({"grad", "backward"})
 _STATELESS = "torch.nn.utils.stateless"
 _scaled: set[int] = set()
 """Passes of `backward` of a loss that a GradScaler has scaled, by the number that autograd gives them."""
@@ -94,13 +93,21 @@ def is_functional() -> bool:
     return False
 
 
-def is_grad_call() -> bool:
-    """Whether the pass of `backward` that runs in this thread is of `torch.autograd.grad`."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "torch.autograd" and frame.f_code.co_name in _PASSES:
-            return frame.f_code.co_name == "grad"
-        frame = frame.f_back
+def is_grad_call(node: Any) -> bool:
+    """Whether the pass of `backward` that runs is of `torch.autograd.grad`. `node`: the one that runs.
+
+    The engine tells of its own pass in whatever thread it runs nodes, which for a GPU is one of its own. It
+    refuses to tell of a leaf that such a pass gives the gradient of.
+    """
+    for following, _ in node.next_functions:
+        if following is None:
+            continue
+        try:
+            torch._C._will_engine_execute_node(following)
+        except RuntimeError as error:
+            if "autograd.grad()" not in str(error):
+                raise
+            return True
     return False
 
 
