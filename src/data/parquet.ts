@@ -179,12 +179,14 @@ export async function openSamples(file: string, columns: readonly string[]): Pro
 /** The levels that values of a column have, and their length if it is fixed. */
 function levelsOf(tree: SchemaTree, path: readonly string[]) {
   let [node, maxRepetition, maxDefinition] = [tree, 0, 0];
+  const leastDefinition = [0];
   for (const name of path) {
     node = node.children.find(({ element }) => element.name === name)!;
     if (node.element.repetition_type === 'REPEATED') maxRepetition += 1;
     if (node.element.repetition_type !== 'REQUIRED') maxDefinition += 1;
+    if (node.element.repetition_type === 'REPEATED') leastDefinition.push(maxDefinition);
   }
-  return { maxRepetition, maxDefinition, typeLength: node.element.type_length };
+  return { maxRepetition, maxDefinition, leastDefinition, typeLength: node.element.type_length };
 }
 
 /** The needed columns of a row group, in memory; its pages are looked through the first time. */
@@ -207,7 +209,10 @@ async function loaded(
       const bytes = new Uint8Array(await buffer.slice(begin, end));
       pages.place(bytes.buffer, begin - bytes.byteOffset);
       if (!group.checked)
-        checkPages(hyparquet, compressors, { bytes, meta, ...levelsOf(tree, meta.path_in_schema) });
+        checkPages(hyparquet, compressors, {
+          ...{ bytes, meta, rows: group.rows },
+          ...levelsOf(tree, meta.path_in_schema),
+        });
       parts.push({ begin, bytes });
     } catch (error) {
       throw bad(`${where} must be pages that can be decoded: ${describe(error)}`, error);

@@ -255,20 +255,30 @@ test(
   60_000 + 500 * FILES,
 );
 
+/** Seeds whose damage is a level of a list: rows move in the column, and in each decoder otherwise. */
+const MOVED = [11446, 13274, 21062, 32330, 48836, 54047, 62063, 90184];
+
+/** Reads a damaged file by both. Undefined: one of them refuses it, or both. */
+async function readDamaged(directory: string, seed: number): Promise<boolean | undefined> {
+  const written = write(directory, 3 * seed + 1, 0);
+  writeFileSync(written.file, damaged(readFileSync(written.file), randomOf(seed)));
+  const [fast, slow] = [await outcome(written, seed), await outcome(written, seed, 'hyparquet')];
+  rmSync(written.file);
+  if (fast.error !== undefined || slow.error !== undefined) return undefined;
+  return isDeepStrictEqual(fast, slow);
+}
+
 test(
   'damaged files are the same batches by DuckDB and by hyparquet, or one of them refuses',
   async () => {
     const directory = temporaryDirectory();
     const differ: number[] = [];
     let both = 0;
-    for (let seed = FIRST; seed < FIRST + FILES; seed++) {
-      const written = write(directory, 3 * seed + 1, 0);
-      writeFileSync(written.file, damaged(readFileSync(written.file), randomOf(seed)));
-      const [fast, slow] = [await outcome(written, seed), await outcome(written, seed, 'hyparquet')];
-      rmSync(written.file);
-      if (fast.error !== undefined || slow.error !== undefined) continue;
-      if (!isDeepStrictEqual(fast, slow)) differ.push(seed);
-      both += 1;
+    const seeds = Array.from({ length: FILES }, (_, index) => FIRST + index);
+    for (const seed of [...MOVED, ...seeds]) {
+      const isSame = await readDamaged(directory, seed);
+      if (isSame === false) differ.push(seed);
+      if (isSame) both += 1;
     }
     expect(differ, 'seeds').toEqual([]);
     expect(both).toBeGreaterThan(0);
