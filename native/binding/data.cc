@@ -2,6 +2,7 @@
 #include "binding/data.h"
 
 #include "binding/objects.h"
+#include "data/checksum.h"
 #include "kernels/kernels.h"
 
 namespace kintsugi::binding {
@@ -213,6 +214,14 @@ Napi::Value parseLines(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+/** (bytes) */
+Napi::Value checksum(const Napi::CallbackInfo& info) {
+  Arguments arguments(info);
+  const View bytes = arguments.bytes();
+  if (!arguments.ok()) return info.Env().Undefined();
+  return Napi::Number::New(info.Env(), crc32(bytes));
+}
+
 }  // namespace
 
 bool readPlan(Napi::Value value, LinePlan& out) {
@@ -268,6 +277,7 @@ void defineData(Napi::Env env, Napi::Object exports) {
   set("parseCriteo", criteo);
   set("createLineParser", createLineParser);
   set("parseLines", parseLines);
+  set("crc32", checksum);
 }
 
 }  // namespace kintsugi::binding

@@ -8,7 +8,8 @@ import { loadNative } from '../engine/native.js';
 import { LINE_STATE } from '../engine/native-data.js';
 import type { Batch, SparseRows } from './batch.js';
 import { bad } from './bytes.js';
-import { lineFormat, type TakenLines } from './lines.js';
+import { lineFormat } from './line-format.js';
+import type { TakenLines } from './lines.js';
 import { finishLogarithms, logarithms } from './logarithms.js';
 import { type DataReader, readerOf } from './reader.js';
 

@@ -13,7 +13,7 @@ import type { NativeColumns, NativeDuckdb } from '../engine/native-data.js';
 import type { Batch } from './batch.js';
 import { linePlan } from './line-plan.js';
 import { isRemote } from './object-store.js';
-import { arePagesSmall, type PageLibrary } from './parquet-pages.js';
+import { arePagesSound, type PageLibrary } from './parquet-pages.js';
 import type { ByteRange, RowSink } from './reader.js';
 import type { SchemaRows } from './rows.js';
 import type { Schema } from './schema.js';
@@ -98,8 +98,8 @@ export interface DecodedGroup {
   rows: number;
   /** The needed columns */
   columns: readonly ColumnMetaData[];
-  /** Whether all pages are of a size that a reader takes; undefined: nobody has looked. */
-  isSmall?: boolean;
+  /** All pages are of a size that a reader takes, and have their checksums; undefined: nobody has looked. */
+  isSound?: boolean;
 }
 
 /** A file whose metadata were read. */
@@ -127,14 +127,14 @@ function isReadable({ file, tree, columns }: DecodedFile): boolean {
 }
 
 /**
- * Whether the pages of a range are small enough to be decoded before anything else is known of them. DuckDB
- * reads ahead, so the row group after the range counts.
+ * Whether the pages of a range are small enough to be decoded before anything else is known of them, and have
+ * their checksums, which DuckDB does not compare. It reads ahead, so the row group after the range counts.
  */
-function areGroupsSmall({ file, groups, hyparquet }: DecodedFile, { begin, end }: ByteRange): boolean {
+function areGroupsSound({ file, groups, hyparquet }: DecodedFile, { begin, end }: ByteRange): boolean {
   const first = groups.findIndex((group) => begin < group.first + group.rows);
   const behind = groups.findIndex((group) => end <= group.first + group.rows) + 2;
   const wanted = groups.slice(first, behind);
-  const unknown = wanted.filter(({ isSmall }) => isSmall === undefined);
+  const unknown = wanted.filter(({ isSound }) => isSound === undefined);
   if (unknown.length > 0) {
     const fd = openSync(file, 'r');
     const read = (from: number, bytes: number) => {
@@ -142,10 +142,10 @@ function areGroupsSmall({ file, groups, hyparquet }: DecodedFile, { begin, end }
       return buffer.subarray(0, readSync(fd, buffer, 0, bytes, from));
     };
     for (const group of unknown)
-      group.isSmall = group.columns.every((column) => arePagesSmall(hyparquet, column, read));
+      group.isSound = group.columns.every((column) => arePagesSound(hyparquet, column, read));
     closeSync(fd);
   }
-  return wanted.every(({ isSmall }) => isSmall);
+  return wanted.every(({ isSound }) => isSound);
 }
 
 /** Whether two rows are in one row group: those between them cost no more than to begin at the second. */
@@ -230,7 +230,7 @@ export class ColumnReader {
       known.file === opened.file &&
       skipped >= 0 &&
       isOneGroup(opened, known.row, begin) &&
-      areGroupsSmall(opened, range);
+      areGroupsSound(opened, range);
     if (goesOn && loadNative().skipColumns(known.columns, skipped))
       return Object.assign(known, { row: begin });
     loadNative().closeColumns(known.columns);
@@ -241,7 +241,7 @@ export class ColumnReader {
     const { file, columns, single } = opened;
     const plan = isReadable(opened) ? linePlan(this.schema, columns, '\n', single) : undefined;
     const db = plan && duckdb();
-    if (!plan || !db || !areGroupsSmall(opened, range)) return undefined;
+    if (!plan || !db || !areGroupsSound(opened, range)) return undefined;
     const query = queryOf(opened, range.begin);
     return { file, columns: loadNative().openColumns(db, plan, query), row: range.begin };
   }

@@ -7,9 +7,9 @@
 import { KintsugiError } from '../common/errors.js';
 import { delimitedParser } from './delimited.js';
 import { jsonParser } from './jsonl.js';
-import { lineFormat } from './lines.js';
+import { lineFormat } from './line-format.js';
 import { packing } from './packing.js';
-import { parquetFormat } from './parquet.js';
+import { parquetFormat } from './parquet-format.js';
 import type { Format } from './reader.js';
 import type { SchemaRows } from './rows.js';
 import type { Schema } from './schema.js';

@@ -9,7 +9,7 @@ import type { KintsugiError } from '../common/errors.js';
 import type { Batch, SparseRows } from './batch.js';
 import { bad, chunks, sizeOf } from './bytes.js';
 import { isPacked } from './packing.js';
-import type { ByteRange, Format, Measure, RowSink } from './reader.js';
+import type { ByteRange, Measure, RowSink } from './reader.js';
 
 /** Most bytes of a line, without its newline; kMostLineBytes in native/data/lines.h is the same. */
 export const MAX_LINE_BYTES = 64 * 1024;
@@ -54,7 +54,7 @@ export function blankLine(file: string, line: number): KintsugiError {
 }
 
 /** A malformed line; its number in the file is found out only now. */
-class WrongLine {
+export class WrongLine {
   constructor(
     private readonly file: string,
     private readonly begin: number,
@@ -89,7 +89,7 @@ export async function linesBefore(file: string, position: number): Promise<numbe
 }
 
 /** Lines of a file, but for blank ones at its end. The last one may lack its newline. */
-async function countLines(file: string): Promise<number> {
+export async function countLines(file: string): Promise<number> {
   let lines = 0;
   /** Newlines before the chunk */
   let before = 0;
@@ -106,7 +106,7 @@ async function countLines(file: string): Promise<number> {
 const isLineEnd = (byte: number) => byte === NEWLINE || byte === RETURN;
 
 /** Bytes of a file (decompressed) and of a line of it, on average of its start. */
-async function measure(file: string, headed: boolean): Promise<Measure> {
+export async function measure(file: string, headed: boolean): Promise<Measure> {
   const packed = isPacked(file);
   let size = 0;
   let perSample = USUAL_LINE_BYTES;
@@ -134,7 +134,7 @@ function lineBytesOf(chunk: Buffer): number {
 const MOST_SINGLE_LINES = 64;
 
 /** The lines of a range, as rows. */
-class Lines<R extends SparseRows> {
+export class Lines<R extends SparseRows> {
   private line = 0;
   /** Place of the bytes at hand in the file */
   private at: number;
@@ -267,31 +267,4 @@ class Lines<R extends SparseRows> {
     }
     if (rest.length > 0 && !this.foreign) yield* this.whole(Buffer.concat([rest, Buffer.from('\n')]));
   }
-}
-
-/**
- * @param parserOf the parser of a file; it may look into the file
- * @param headed the first line of a file is a header
- */
-export function lineFormat<R extends SparseRows>(
-  parserOf: (file: string) => LineParser<R> | Promise<LineParser<R>>,
-  headed = false,
-): Format<R> {
-  return {
-    measure: (file) => measure(file, headed),
-    async check(file) {
-      await parserOf(file);
-    },
-    async count(file) {
-      const lines = await countLines(file);
-      return lines > 0 && (await parserOf(file)).header ? lines - 1 : lines;
-    },
-    async *read(range, sink, onRead) {
-      try {
-        yield* new Lines(range, await parserOf(range.file), sink).batches(onRead);
-      } catch (error) {
-        throw error instanceof WrongLine ? await error.error() : error;
-      }
-    },
-  };
 }

@@ -4,6 +4,7 @@
  * every count is compared with what the page can hold.
  */
 import type { ColumnMetaData, Compressors, DataPageHeader, PageHeader } from 'hyparquet';
+import { loadNative } from '../engine/native.js';
 
 type DictionaryPageHeader = NonNullable<PageHeader['dictionary_page_header']>;
 type DataPageHeaderV2 = NonNullable<PageHeader['data_page_header_v2']>;
@@ -23,9 +24,13 @@ export interface PageLibrary {
 export interface ColumnChunk {
   bytes: Uint8Array;
   meta: ColumnMetaData;
+  /** Rows of the row group */
+  rows: number;
   /** Levels of repetition and of definition that its values can have */
   maxRepetition: number;
   maxDefinition: number;
+  /** Least level of definition by level of repetition: a value that goes on with a list is in one. */
+  leastDefinition: readonly number[];
   /** Bytes of a value, where the column says that all have so many */
   typeLength: number | undefined;
 }
@@ -53,6 +58,11 @@ function must(holds: boolean, what: string): asserts holds {
 function within(value: number, most: number, what: string): number {
   must(Number.isSafeInteger(value) && value >= 0 && value <= most, `${what} must be from 0 to ${most}`);
   return value;
+}
+
+/** Whether a page is what its writer has put there; most writers leave the checksum out. */
+function hasChecksum({ crc }: PageHeader, page: Uint8Array): boolean {
+  return crc === undefined || crc >>> 0 === loadNative().crc32(page);
 }
 
 const widthOf = (level: number) => 32 - Math.clz32(level);
@@ -112,15 +122,6 @@ function checkRuns(bytes: Uint8Array, width: number, count: number, take?: TakeR
   }
 }
 
-/** Checks runs as `checkRuns`. Returns how many of the values are `wanted`. */
-function countRuns(bytes: Uint8Array, width: number, count: number, wanted: number): number {
-  let found = 0;
-  checkRuns(bytes, width, count, (value, length) => {
-    if (value === wanted) found += length;
-  });
-  return found;
-}
-
 /** Checks lengths of texts that follow each other, each with its length before it. */
 function checkTexts(bytes: Uint8Array, count: number): void {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -170,6 +171,11 @@ const mostBytes = (count: number) =>
 class PageWalk {
   /** Values since the last one that begins a row. A list may go on in the next page. */
   private listed = 0;
+  /** Rows that have begun */
+  private rows = 0;
+  /** Levels of repetition of a page, and how many there are so far */
+  private repetition = new Uint8Array(0);
+  private repeated = 0;
 
   constructor(
     private readonly library: PageLibrary,
@@ -233,9 +239,34 @@ class PageWalk {
 
   /** Takes levels of repetition: 0 begins a row, and any other one goes on with a list of it. */
   private takeRepetition: TakeRun = (level, length) => {
+    must(level <= this.chunk.maxRepetition, 'a level of repetition must be one of the column');
     if (length > 0) this.listed = level === 0 ? 1 : this.listed + length;
+    if (level === 0) this.rows += length;
+    this.repetition.fill(level, this.repeated, this.repeated + length);
+    this.repeated += length;
+    must(this.rows > 0 || length === 0, 'the first value of a column must begin a row');
     must(this.listed <= MAX_LIST_VALUES, `a list must have at most ${MAX_LIST_VALUES} values`);
   };
+
+  private beginPage(count: number): void {
+    this.repetition = new Uint8Array(this.chunk.maxRepetition > 0 ? count : 0);
+    this.repeated = 0;
+  }
+
+  /** Checks levels of definition against those of repetition. Returns a function that counts values. */
+  private definitions(): { take: TakeRun; full: () => number } {
+    const { maxRepetition, maxDefinition, leastDefinition } = this.chunk;
+    let [at, full] = [0, 0];
+    const take: TakeRun = (level, length) => {
+      must(level <= maxDefinition, `a level of definition must be at most ${maxDefinition}`);
+      if (level === maxDefinition) full += length;
+      if (maxRepetition > 0 && level < leastDefinition.at(-1)!)
+        for (const repetition of this.repetition.subarray(at, at + length))
+          must(level >= leastDefinition[repetition]!, 'a value that goes on with a list must be in one');
+      at += length;
+    };
+    return { take, full: () => full };
+  }
 
   /** Checks levels with their length before them. Returns the bytes after them. */
   private levels(page: Uint8Array, max: number, count: number, take: TakeRun): Uint8Array {
@@ -250,20 +281,21 @@ class PageWalk {
     const { maxRepetition, maxDefinition } = this.chunk;
     const count = within(num_values, MAX_PAGE_VALUES, 'the values of a page');
     let page = this.unpacked(input, size, count);
+    this.beginPage(count);
     if (maxRepetition > 0) page = this.levels(page, maxRepetition, count, this.takeRepetition);
-    let full = maxDefinition > 0 ? 0 : count;
-    if (maxDefinition > 0)
-      page = this.levels(page, maxDefinition, count, (level, length) => {
-        if (level === maxDefinition) full += length;
-      });
-    this.checkValues(page, encoding, full, 1);
+    else this.rows += count;
+    const { take, full } = this.definitions();
+    if (maxDefinition > 0) page = this.levels(page, maxDefinition, count, take);
+    this.checkValues(page, encoding, maxDefinition > 0 ? full() : count, 1);
   }
 
   private checkSecond(input: Uint8Array, size: number, header: DataPageHeaderV2): void {
     const { maxRepetition, maxDefinition } = this.chunk;
     const count = within(header.num_values, MAX_PAGE_VALUES, 'the values of a page');
     const nulls = within(header.num_nulls, count, 'the values of a page that are nothing');
-    within(header.num_rows, count, 'the rows of a page');
+    const rows = within(header.num_rows, count, 'the rows of a page');
+    const before = this.rows;
+    this.beginPage(count);
     const repetition = within(header.repetition_levels_byte_length, input.length, 'the length of levels');
     const definition = within(
       header.definition_levels_byte_length,
@@ -272,12 +304,14 @@ class PageWalk {
     );
     if (maxRepetition > 0)
       checkRuns(input.subarray(0, repetition), widthOf(maxRepetition), count, this.takeRepetition);
+    else this.rows += count;
+    must(this.rows - before === rows, `a page must have ${rows} rows, as its header says`);
     const levels = repetition + definition;
-    const there = maxDefinition === 0 || count === 0;
-    const full = there
-      ? count
-      : countRuns(input.subarray(repetition, levels), widthOf(maxDefinition), count, maxDefinition);
-    must(full === count - nulls, `a page of ${count} values must have ${nulls} that are nothing`);
+    const { take, full } = this.definitions();
+    const isDefined = maxDefinition > 0 && count > 0;
+    if (isDefined) checkRuns(input.subarray(repetition, levels), widthOf(maxDefinition), count, take);
+    const there = isDefined ? full() : count;
+    must(there === count - nulls, `a page of ${count} values must have ${nulls} that are nothing`);
     const packed = input.subarray(levels);
     const values = header.is_compressed === false ? packed : this.unpacked(packed, size - levels, count);
     this.checkValues(values, header.encoding, count - nulls, 2);
@@ -290,7 +324,7 @@ class PageWalk {
   }
 
   check(): void {
-    const { bytes, typeLength } = this.chunk;
+    const { bytes, rows, typeLength } = this.chunk;
     if (typeLength !== undefined) checkLength(typeLength);
     const reader = { view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), offset: 0 };
     while (reader.offset < bytes.length - 1) {
@@ -300,12 +334,14 @@ class PageWalk {
       const size = within(Number(header.uncompressed_page_size), MAX_PAGE_BYTES, 'the size of a page');
       const input = bytes.subarray(reader.offset, reader.offset + length);
       reader.offset += length;
+      must(hasChecksum(header, input), 'a page must have its checksum, and has another one');
       const { data_page_header: first, data_page_header_v2: second, dictionary_page_header: words } = header;
       if (header.type === 'DATA_PAGE' && first) this.checkFirst(input, size, first);
       else if (header.type === 'DATA_PAGE_V2' && second) this.checkSecond(input, size, second);
       else if (header.type === 'DICTIONARY_PAGE' && words) this.checkWords(input, size, words);
       else throw new Error(`a page must be of data or a dictionary, not ${String(header.type)}`);
     }
+    must(this.rows === rows, `a column must have ${rows} rows, as its row group, and not ${this.rows}`);
   }
 }
 
@@ -319,10 +355,10 @@ const HEADER_BYTES = 2 ** 12;
 
 /**
  * Whether the headers of the pages of a column say that none is larger than a reader takes, decompressed or
- * decoded. `read` gives up to so many bytes of the file from a place on. The pages themselves are not looked
- * at.
+ * decoded. `read` gives up to so many bytes of the file from a place on. Of the pages themselves only those
+ * with a checksum are looked at: false, if one has another one.
  */
-export function arePagesSmall(
+export function arePagesSound(
   library: PageLibrary,
   meta: ColumnMetaData,
   read: (from: number, bytes: number) => Uint8Array,
@@ -340,7 +376,10 @@ export function arePagesSmall(
       if (data?.encoding === 'DELTA_BYTE_ARRAY') return false;
       within(count, MAX_PAGE_VALUES, 'the values of a page');
       within(Number(header.uncompressed_page_size), mostBytes(count), 'the size of a page');
-      at += reader.offset + within(header.compressed_page_size, end - at - reader.offset, 'a page');
+      at += reader.offset;
+      const length = within(header.compressed_page_size, end - at, 'a page');
+      if (header.crc !== undefined && !hasChecksum(header, read(at, length))) return false;
+      at += length;
     }
     return true;
   } catch {

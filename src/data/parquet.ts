@@ -1,24 +1,15 @@
-/**
- * Parquet, by the package hyparquet, an optional peer; DuckDB (duckdb.ts) reads most rows faster where it is
- * installed. A range is a range of rows. A row group is the least
- * that can be found without reading what comes before it, so it is cut in few ranges.
- */
+/** Parquet files as columns of cells, by the package hyparquet, an optional peer. */
 import * as zlib from 'node:zlib';
 import type { AsyncBuffer, Compressors, FileMetaData, SchemaTree } from 'hyparquet';
-import { describe, valueText } from '../common/errors.js';
+import { describe } from '../common/errors.js';
 import { importOptional } from '../common/optional.js';
 import { bad, sizeOf } from './bytes.js';
-import { ColumnReader, type DecodedGroup } from './duckdb.js';
+import type { DecodedGroup } from './duckdb.js';
 import { textOfBytes } from './keys.js';
 import { isRemote, remoteBytes } from './object-store.js';
 import { checkPages, checkSnappy, type PageLibrary } from './parquet-pages.js';
-import type { Format } from './reader.js';
-import { problemText, type SchemaRows } from './rows.js';
-import { columnsOf, type Schema } from './schema.js';
 import { unzstd } from './zstd.js';
 
-/** A range in the middle of a row group looks through the pages before it. */
-const GROUP_RANGES = 8;
 /** Values that are in memory at a time, and rows at least: every slice begins to decode at a page's start. */
 const SLICE_VALUES = 2 ** 22;
 const SLICE_ROWS = 16_384;
@@ -48,7 +39,7 @@ interface Parsed {
 }
 
 /** A parsed file with the columns that are read of it. */
-interface OpenedParquet extends Parsed {
+export interface OpenedParquet extends Parsed {
   columns: readonly string[];
   rows: number;
   groups: readonly RowGroup[];
@@ -176,36 +167,8 @@ function namesOf({ file, tree }: Parsed): string[] {
   return names;
 }
 
-/** Columns with several values whose cells are bytes of a fixed length. Such a cell is one value. */
-function singleBytes({ tree }: Parsed, { sparse }: Schema): Set<string> {
-  const fixed = tree.children.filter(({ element }) => element.type === 'FIXED_LEN_BYTE_ARRAY');
-  const names = fixed.map(({ element }) => element.name);
-  return new Set(names.filter((name) => sparse.some(({ column, multi }) => multi && column === name)));
-}
-
-/** Values that a column of 8 or 16 bits may have: they are stored in 32, and damage makes larger ones. */
-interface Width {
-  name: string;
-  least: number;
-  most: number;
-}
-
-function widthOf({ tree }: Parsed, column: string): Width | undefined {
-  let node = tree.children.find(({ element }) => element.name === column)!;
-  while (node.children.length === 1) node = node.children[0]!;
-  const { converted_type: name = '' } = node.element;
-  const [, unsigned, digits] = /^(U?)INT_(8|16)$/.exec(name) ?? [];
-  if (digits === undefined) return undefined;
-  const count = 2 ** Number(digits);
-  return unsigned ? { name, least: 0, most: count - 1 } : { name, least: -count / 2, most: count / 2 - 1 };
-}
-
-function fits(width: Width, cell: unknown): boolean {
-  if (Array.isArray(cell)) return cell.every((value) => fits(width, value));
-  return typeof cell !== 'number' || (cell >= width.least && cell <= width.most);
-}
-
-async function openSamples(file: string, columns: readonly string[]): Promise<OpenedParquet> {
+/** A file with the columns of a schema. @throws BAD_DATA */
+export async function openSamples(file: string, columns: readonly string[]): Promise<OpenedParquet> {
   const parsed = await parse(file);
   const there = namesOf(parsed);
   const missing = columns.find((column) => !there.includes(column));
@@ -216,12 +179,14 @@ async function openSamples(file: string, columns: readonly string[]): Promise<Op
 /** The levels that values of a column have, and their length if it is fixed. */
 function levelsOf(tree: SchemaTree, path: readonly string[]) {
   let [node, maxRepetition, maxDefinition] = [tree, 0, 0];
+  const leastDefinition = [0];
   for (const name of path) {
     node = node.children.find(({ element }) => element.name === name)!;
     if (node.element.repetition_type === 'REPEATED') maxRepetition += 1;
     if (node.element.repetition_type !== 'REQUIRED') maxDefinition += 1;
+    if (node.element.repetition_type === 'REPEATED') leastDefinition.push(maxDefinition);
   }
-  return { maxRepetition, maxDefinition, typeLength: node.element.type_length };
+  return { maxRepetition, maxDefinition, leastDefinition, typeLength: node.element.type_length };
 }
 
 /** The needed columns of a row group, in memory; its pages are looked through the first time. */
@@ -244,7 +209,10 @@ async function loaded(
       const bytes = new Uint8Array(await buffer.slice(begin, end));
       pages.place(bytes.buffer, begin - bytes.byteOffset);
       if (!group.checked)
-        checkPages(hyparquet, compressors, { bytes, meta, ...levelsOf(tree, meta.path_in_schema) });
+        checkPages(hyparquet, compressors, {
+          ...{ bytes, meta, rows: group.rows },
+          ...levelsOf(tree, meta.path_in_schema),
+        });
       parts.push({ begin, bytes });
     } catch (error) {
       throw bad(`${where} must be pages that can be decoded: ${describe(error)}`, error);
@@ -313,7 +281,8 @@ class Cells {
   }
 }
 
-async function* slices(
+/** Cells of the rows of a range. @throws BAD_DATA */
+export async function* slices(
   opened: OpenedParquet,
   range: { begin: number; end: number },
   onRead: () => void = () => {},
@@ -389,60 +358,6 @@ export async function openParquet(file: string): Promise<ParquetFile> {
       for await (const slice of slices(opened, { begin: 0, end: opened.rows })) {
         const row = () => Object.fromEntries(columns.map((name, at) => [name, slice.columns[at]!.next()]));
         yield { first: slice.first, objects: Array.from({ length: slice.rows }, row) };
-      }
-    },
-  };
-}
-
-/** @param decoder `hyparquet`: DuckDB is not used, where it is installed, too */
-export function parquetFormat(schema: Schema, decoder?: 'hyparquet'): Format<SchemaRows> {
-  const columns = columnsOf(schema);
-  const decoded = decoder === undefined ? new ColumnReader(schema) : undefined;
-  const files = new Map<string, Promise<OpenedParquet>>();
-  const opened = (file: string) => {
-    const known = files.get(file) ?? openSamples(file, columns);
-    files.set(file, known);
-    return known;
-  };
-  return {
-    async measure(file) {
-      const { rows, groups } = await opened(file);
-      return {
-        size: rows,
-        perSample: 1,
-        least: Math.max(1, ...groups.map((group) => Math.ceil(group.rows / GROUP_RANGES))),
-      };
-    },
-    async count(file) {
-      return (await opened(file)).rows;
-    },
-    async *read(range, sink, onRead) {
-      const { file } = range;
-      const cells: unknown[] = [];
-      const whole = await opened(file);
-      const single = singleBytes(whole, schema);
-      const end = Math.min(range.end, whole.rows);
-      const wanted = { ...range, end };
-      const begin = decoded ? yield* decoded.read({ ...whole, single }, wanted, sink, onRead) : range.begin;
-      if (begin >= end) return;
-      const isSingle = columns.map((column) => single.has(column));
-      const widths = columns.map((column) => widthOf(whole, column));
-      for await (const slice of slices(whole, { begin, end }, onRead)) {
-        for (let index = 0; index < slice.rows; index++) {
-          for (let at = 0; at < columns.length; at++) {
-            const cell = slice.columns[at]!.next();
-            const width = widths[at];
-            if (width && !fits(width, cell)) {
-              const found = `column "${columns[at]}" must be ${width.name}, not ${valueText(cell)}`;
-              throw bad(`${file}: row ${slice.first + index + 1}: ${found}`);
-            }
-            cells[at] = isSingle[at] && cell instanceof Uint8Array ? [cell] : cell;
-          }
-          const problem = sink.rows.add(cells);
-          if (problem) throw bad(`${file}: row ${slice.first + index + 1}: ${problemText(problem)}`);
-          const batch = sink.added();
-          if (batch) yield batch;
-        }
       }
     },
   };

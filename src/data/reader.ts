@@ -29,12 +29,44 @@ export interface ByteRange {
   end: number;
 }
 
+/**
+ * Share `index` of `count`: samples of a batch that follow each other, as many as every other share has. So
+ * ranks that train a batch together each parse their own samples only.
+ */
+export interface BatchShare {
+  index: number;
+  count: number;
+}
+
+/** A share of a batch. */
+export interface SharedBatch {
+  batch: Batch;
+  /** Samples of the whole batch */
+  samples: number;
+}
+
+/** Which of so many samples a share has: all, where they cannot be divided. */
+export function shareOf(samples: number, { index, count }: BatchShare): { first: number; end: number } {
+  if (samples % count !== 0) return { first: 0, end: samples };
+  const size = samples / count;
+  return { first: index * size, end: (index + 1) * size };
+}
+
 /** Takes the rows of a format: after each one it says whether that completed a batch. */
 export interface RowSink<R extends SparseRows> {
   /** Where the next row goes. */
   readonly rows: R;
   /** A row was added. */
   added(): Batch | undefined;
+  /** Ends the batch, full or not. */
+  end(): Batch | undefined;
+}
+
+/** A range whose batches are shared. */
+export interface SharedRange extends ByteRange {
+  /** Samples per batch */
+  batch: number;
+  share: BatchShare;
 }
 
 export interface Format<R extends SparseRows> {
@@ -46,6 +78,8 @@ export interface Format<R extends SparseRows> {
   check?(file: string): Promise<void>;
   /** The batches that the samples of a range complete. @throws BAD_DATA */
   read(range: ByteRange, sink: RowSink<R>, onRead?: () => void): AsyncGenerator<Batch, void, undefined>;
+  /** The same share of each batch of a range. Other samples are looked at no more than is needed. */
+  readShares(range: SharedRange, sink: RowSink<R>): AsyncGenerator<SharedBatch, void, undefined>;
 }
 
 export interface RangeOptions extends ByteRange {
@@ -67,9 +101,12 @@ export interface DataReader {
   check(files: readonly string[]): Promise<void>;
   /** Batches of a range of a file. @throws BAD_DATA with the place of the first sample that is malformed */
   readRange(options: RangeOptions): AsyncGenerator<Batch, void, undefined>;
+  /** A share of each batch of a range. @throws BAD_DATA, also where a sample of another share is malformed */
+  readShares(range: SharedRange): AsyncGenerator<SharedBatch, void, undefined>;
 }
 
-class Collector<R extends SparseRows> implements RowSink<R> {
+/** The batches of rows, one after the other. */
+export class Collector<R extends SparseRows> implements RowSink<R> {
   rows: R;
   /** Rows of the batch before, which its user has left when this one is complete */
   private used: R | undefined;
@@ -88,7 +125,6 @@ class Collector<R extends SparseRows> implements RowSink<R> {
     return this.rows.size === this.rows.capacity ? this.end() : undefined;
   }
 
-  /** Ends the batch, full or not. */
   end(): Batch | undefined {
     if (this.rows.size === 0) return undefined;
     const batch = this.rows.finish();
@@ -132,5 +168,6 @@ export function readerOf<R extends SparseRows>({ formatOf, grows, begin }: Reade
       for (const file of files) await formatOf(file).check?.(file);
     },
     readRange: ({ file, begin, end, batch, onRead }) => read({ file, begin, end }, batch, onRead),
+    readShares: (range) => formatOf(range.file).readShares(range, new Collector(begin, range.batch)),
   };
 }

@@ -108,6 +108,8 @@ export interface NativeData {
     state: LineState,
     ...arrays: [...BatchArrays, ...Logarithms]
   ): void;
+  /** CRC-32 as gzip and parquet have it. */
+  crc32(bytes: Uint8Array): number;
   /**
    * Loads the shared library of DuckDB and opens a database. `settings`: statements of SQL.
    * @throws DEPENDENCY_MISSING for a library that cannot be loaded

@@ -1,13 +1,15 @@
 /**
  * Parquet by DuckDB against hyparquet: random columns of every type, read by random schemas in random ranges,
- * are the same batches bit for bit, or the same error. KINTSUGI_PARQUET_FILES says how many files.
+ * are the same batches bit for bit, or the same error. KINTSUGI_PARQUET_FILES says how many files, and
+ * KINTSUGI_PARQUET_SEED the seed of the first one.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { parquetWriteBuffer } from 'hyparquet-writer';
 import { expect, test, vi } from 'vitest';
 import type { Batch } from '../../src/data/batch.js';
-import { parquetFormat } from '../../src/data/parquet.js';
+import { parquetFormat } from '../../src/data/parquet-format.js';
 import { parseSchema } from '../../src/data/parse-schema.js';
 import { readerOf } from '../../src/data/reader.js';
 import { SchemaRows } from '../../src/data/rows.js';
@@ -18,6 +20,7 @@ import { damaged, randomOf } from '../fuzz/damage.js';
 import { temporaryDirectory } from '../training/models/rows.js';
 
 const FILES = Number(process.env.KINTSUGI_PARQUET_FILES ?? 60);
+const FIRST = Number(process.env.KINTSUGI_PARQUET_SEED ?? 0);
 
 type Random = () => number;
 /** From 0 to 1, of a seed. */
@@ -236,10 +239,11 @@ test(
     const directory = temporaryDirectory();
     const taken = countTaken();
     let [rows, refused] = [0, 0];
-    for (let seed = 0; seed < FILES; seed++) {
+    for (let seed = FIRST; seed < FIRST + FILES; seed++) {
       const written = write(directory, seed, seed % 3 === 0 ? 0.02 : 0);
       const [fast, slow] = [await outcome(written, seed), await outcome(written, seed, 'hyparquet')];
       expect(fast, `seed ${seed}`).toEqual(slow);
+      rmSync(written.file);
       for (const { size } of slow.batches) rows += size;
       if (slow.error !== undefined) refused += 1;
     }
@@ -251,19 +255,32 @@ test(
   60_000 + 500 * FILES,
 );
 
+/** Seeds whose damage is a level of a list: rows move in the column, and in each decoder otherwise. */
+const MOVED = [11446, 13274, 21062, 32330, 48836, 54047, 62063, 90184];
+
+/** Reads a damaged file by both. Undefined: one of them refuses it, or both. */
+async function readDamaged(directory: string, seed: number): Promise<boolean | undefined> {
+  const written = write(directory, 3 * seed + 1, 0);
+  writeFileSync(written.file, damaged(readFileSync(written.file), randomOf(seed)));
+  const [fast, slow] = [await outcome(written, seed), await outcome(written, seed, 'hyparquet')];
+  rmSync(written.file);
+  if (fast.error !== undefined || slow.error !== undefined) return undefined;
+  return isDeepStrictEqual(fast, slow);
+}
+
 test(
   'damaged files are the same batches by DuckDB and by hyparquet, or one of them refuses',
   async () => {
     const directory = temporaryDirectory();
+    const differ: number[] = [];
     let both = 0;
-    for (let seed = 0; seed < FILES; seed++) {
-      const written = write(directory, 3 * seed + 1, 0);
-      writeFileSync(written.file, damaged(readFileSync(written.file), randomOf(seed)));
-      const [fast, slow] = [await outcome(written, seed), await outcome(written, seed, 'hyparquet')];
-      if (fast.error !== undefined || slow.error !== undefined) continue;
-      expect(fast, `seed ${seed}`).toEqual(slow);
-      both += 1;
+    const seeds = Array.from({ length: FILES }, (_, index) => FIRST + index);
+    for (const seed of [...MOVED, ...seeds]) {
+      const isSame = await readDamaged(directory, seed);
+      if (isSame === false) differ.push(seed);
+      if (isSame) both += 1;
     }
+    expect(differ, 'seeds').toEqual([]);
     expect(both).toBeGreaterThan(0);
   },
   60_000 + 500 * FILES,

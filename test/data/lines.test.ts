@@ -9,7 +9,7 @@ import { describe as describeError } from '../../src/common/errors.js';
 import type { Batch } from '../../src/data/batch.js';
 import { CriteoRows, categoryKey, criteo, missingKey } from '../../src/data/criteo.js';
 import { delimitedParser } from '../../src/data/delimited.js';
-import { lineFormat } from '../../src/data/lines.js';
+import { lineFormat } from '../../src/data/line-format.js';
 import { parseSchema } from '../../src/data/parse-schema.js';
 import { type DataReader, readerOf } from '../../src/data/reader.js';
 import { SchemaRows } from '../../src/data/rows.js';

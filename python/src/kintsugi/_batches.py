@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -112,40 +112,6 @@ def _of_schema(shape: dict[str, Any], cursor: _Cursor, counts: list[int]) -> Sch
         values[column["name"]] = Values(each, offsets, weights)
     sparse = {name: keys.get(name, values.get(name)) for name in (column["name"] for column in columns)}
     return SchemaBatch(dense, sparse, weight, time, label)
-
-
-Read = TypeVar("Read", bound=Batch | SchemaBatch | Lines)
-
-
-def samples_of(read: Batch | SchemaBatch | Lines) -> int:
-    """Number of samples."""
-    return read.samples if isinstance(read, Lines) else len(read.label)
-
-
-def part_of(read: Read, first: int, size: int) -> Read:
-    """`size` samples from the one at `first` on; all lines, where these are not one for each sample."""
-    if not isinstance(read, Lines):
-        return cast(Read, _part(read, first, size))
-    ends = np.flatnonzero(np.frombuffer(read.content, np.uint8) == ord("\n")) + 1
-    if len(ends) == read.samples - 1:
-        ends = np.append(ends, len(read.content))
-    if len(ends) != read.samples:
-        return read
-    begin = 0 if first == 0 else int(ends[first - 1])
-    return cast(Read, Lines(read.content[begin : int(ends[first + size - 1])], size))
-
-
-def _part(part: Any, first: int, size: int) -> Any:
-    if isinstance(part, Values):
-        offsets = part.offsets[first : first + size + 1]
-        begin, end = int(offsets[0]), int(offsets[-1])
-        weights = None if part.weights is None else part.weights[begin:end]
-        return Values(part.keys[begin:end], offsets - begin, weights)
-    if isinstance(part, np.ndarray):
-        return part[first : first + size]
-    if isinstance(part, dict):
-        return {name: _part(each, first, size) for name, each in part.items()}
-    return type(part)(*(_part(each, first, size) for each in part)) if isinstance(part, tuple) else part
 
 
 def tensors_of(part: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ._arrays import Keys
-from ._batches import Read, part_of, samples_of
 from ._dataset import Dataset, FollowedLease, Lease
 from ._errors import Error
 from ._tables import Table
@@ -33,14 +32,6 @@ class RangeRanks:
         self.rank = self._channel.rank
         self.world = self._channel.world
         self._seconds = seconds
-
-    def part(self, read: Read) -> Read:
-        """The samples of a batch that this rank has: all, where they cannot be divided."""
-        count = samples_of(read)
-        if count % self.world != 0:
-            return read
-        size = count // self.world
-        return part_of(read, self.rank * size, size)
 
     def lease(self, dataset: Dataset) -> Lease | None:
         """The next range, which the first rank acquires; None: there is none left. @raises Error."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._answers import RangeReport
-from ._batches import Batch, Lines, SchemaBatch, samples_of, tensors_of
+from ._batches import Batch, Lines, SchemaBatch, tensors_of
 from ._checks import flag, integer, listed, number, path, shown, text
 from ._columns import Columns, KeyKind, Schema
 from ._dataset import Dataset, FollowedLease, Lease
 from ._errors import Error
-from ._reader import Source
+from ._reader import Meanwhile, Source
 from ._steps import Step, steps_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ RANGE_BATCHES = 32
 
 FOLLOW_SECONDS = 0.2
 """Files that grow are looked at so often while nothing of them is left to train."""
+
+_KEPT_PER_LEASE = 4
+"""A lease is kept so often in its time while the reader of files is waited for."""
 
 
 def read_batches(
@@ -359,12 +362,15 @@ class RangeDataset:
         index = 0
         try:
             span = lease.file, lease.begin, lease.end
-            for read in self._source.batches(self.dataset.batch, span):
+            share = (0, 1) if self.ranks is None else (self.ranks.rank, self.ranks.world)
+            # A packed file is read from its begin, and a store may be slow.
+            meanwhile = Meanwhile(lease.lease_ms / 1000 / _KEPT_PER_LEASE, lease.keep)
+            for read, samples in self._source.shares(self.dataset.batch, span, share, meanwhile):
                 if waiting is not None:
                     yield waiting
                     if lease.lost:
                         return
-                batch, samples = self._given(read)
+                batch = self._given(read)
                 key = (lease.epoch << 52) | (lease.file << 44) | (lease.begin + index)
                 waiting = Work(self, lease, index, batch, samples, key, last=False)
                 index += 1
@@ -381,14 +387,12 @@ class RangeDataset:
                 lease.fail(index, str(error), error.code)
             raise
 
-    def _given(self, read: Batch | SchemaBatch | Lines) -> tuple[Any, int]:
-        """A batch as this rank gets it, and the samples of all ranks."""
-        samples = samples_of(read)
-        mine = read if self.ranks is None else self.ranks.part(read)
-        if isinstance(mine, Lines):
+    def _given(self, read: Batch | SchemaBatch | Lines) -> Any:
+        """A batch as the loop gets it."""
+        if isinstance(read, Lines):
             assert self._reader is not None
-            return self._reader(mine.content, mine.samples), samples
-        return tensors_of(mine) if self._tensors else mine, samples
+            return self._reader(read.content, read.samples)
+        return tensors_of(read) if self._tensors else read
 
     def unstepped(self, left: Sequence[tuple[Table, Keys]]) -> list[tuple[Table, Keys]]:
         """Tables whose rows stand for keys without a step: a shard counts them, and nothing changes."""

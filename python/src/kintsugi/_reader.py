@@ -12,9 +12,9 @@ import itertools
 import os
 import socket
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,9 @@ from ._futures import ATTEMPTS
 from ._link import Link, Reply
 from ._processes import Process
 
-VERSION = 1
+T = TypeVar("T")
+
+VERSION = 2
 """Version of the messages; a reader of another version refuses the connection."""
 
 _MEMORY = 256 << 20
@@ -34,6 +36,13 @@ _MEMORY = 256 << 20
 
 _ROOM = 4 << 20
 """Bytes of batches that are asked for at once, or one batch: as many are ahead of those at hand."""
+
+
+class Meanwhile(NamedTuple):
+    """`act` is called every `seconds` while the reader is waited for."""
+
+    seconds: float
+    act: Callable[[], None]
 
 
 class ReaderProcess:
@@ -85,10 +94,15 @@ class ReaderProcess:
         """A number that no other source or stream of this process has."""
         return next(self._numbers)
 
-    def ask(self, message: dict[str, Any]) -> Any:
+    def ask(self, message: dict[str, Any], meanwhile: Meanwhile | None = None) -> Any:
         """The answer to a message. @raises Error, GatewayLost."""
-        reply = self.link.send(message)
-        self.link.wait(reply)
+        return self.answer(self.link.send(message), meanwhile)
+
+    def answer(self, reply: Reply, meanwhile: Meanwhile | None) -> Any:
+        """The answer that is on its way. @raises Error, GatewayLost."""
+        while not self.link.wait(reply, None if meanwhile is None else meanwhile.seconds):
+            if meanwhile is not None:
+                meanwhile.act()
         return reply.get()
 
     def fill(self, stream: int, size: int) -> tuple[Reply, Block | None]:
@@ -155,11 +169,13 @@ def _ended(error: GatewayLost) -> Error:
 
 
 class Source:
-    """Files that are read in one way."""
+    """Files that are read in one way. They stay the same ones, also when the reader is started again."""
 
     def __init__(self, files: Sequence[str], layout: dict[str, Any]) -> None:
         """`layout`: BatchLayout of src/training/reading/streams.ts. @raises Error BAD_DATA, BAD_ARGUMENT."""
         self._files = [each if "://" in each else os.path.abspath(each) for each in files]
+        self._expanded = False
+        """`_files` are files, and no folders or patterns any more."""
         self._layout = layout
         self._reader: ReaderProcess | None = None
         self._number = 0
@@ -168,29 +184,54 @@ class Source:
         """Each file has a name and a size; units of a range are bytes, or rows of parquet."""
         self._ask(None)
 
-    def _opened(self) -> ReaderProcess:
+    def _opened(self, meanwhile: Meanwhile | None = None) -> ReaderProcess:
         """The reader, which knows the files."""
         reader = running_reader()
         if reader is not self._reader:
             number = reader.next_number()
             message = {"op": "open", "source": number, "files": self._files, "layout": self._layout}
-            opened = reader.ask(message)
-            self._reader, self._number = reader, number
-            self._shape, self.parts = opened["shape"], opened["parts"]
+            opened = reader.ask({**message, "expanded": self._expanded}, meanwhile)
             closing = weakref.finalize(self, reader.drop, {"op": "closeSource", "source": number})
             closing.atexit = False
+            self._check(opened["parts"])
+            self._reader, self._number = reader, number
+            self._shape, self.parts = opened["shape"], opened["parts"]
+            self._files, self._expanded = opened["files"], True
         return reader
 
-    def _ask(self, message: dict[str, Any] | None) -> Any:
-        attempts = 0
+    def _check(self, parts: list[dict[str, Any]]) -> None:
+        """Ranges were cut of the files as they were. @raises Error BAD_DATA: they are others now."""
+        for file, before, part in zip(self._files, self.parts, parts, strict=False):
+            if part["name"] != before["name"]:
+                raise Error("BAD_DATA", f"{file}: was {before['name']} and is {part['name']}")
+            if part["size"] < before["size"]:
+                text = f"{file}: had {before['size']} bytes or rows, and has {part['size']}"
+                raise Error("BAD_DATA", text)
+
+    def _again(self, give: Callable[[int], Iterator[T]]) -> Iterator[T]:
+        """Gives what a reader gives. After one that ends comes another, which leaves out what was given.
+
+        @raises Error UNREACHABLE, when several end and give nothing.
+        """
+        given = attempts = 0
         while True:
             try:
-                reader = self._opened()
-                return None if message is None else reader.ask({**message, "source": self._number})
+                for each in give(given):
+                    given += 1
+                    attempts = 0
+                    yield each
+                return
             except GatewayLost as error:
                 attempts += 1
                 if attempts == ATTEMPTS:
                     raise _ended(error) from None
+
+    def _ask(self, message: dict[str, Any] | None) -> Any:
+        def answer(_: int) -> Iterator[Any]:
+            reader = self._opened()
+            yield None if message is None else reader.ask({**message, "source": self._number})
+
+        return next(self._again(answer))
 
     def count(self) -> int:
         """Samples of all files. @raises Error BAD_DATA."""
@@ -207,32 +248,38 @@ class Source:
 
         @raises Error BAD_DATA, when all batches before were given.
         """
-        given = attempts = 0
-        while True:
-            try:
-                for each in self._stream(batch, span, given):
-                    given += 1
-                    attempts = 0
-                    yield each
-                return
-            except GatewayLost as error:
-                attempts += 1
-                if attempts == ATTEMPTS:
-                    raise _ended(error) from None
+        return (read for read, _ in self.shares(batch, span))
 
-    def _stream(self, batch: int, span: tuple[int, int, int] | None, skip: int) -> Iterator[Any]:
-        reader = self._opened()
-        stream = reader.next_number()
-        message = {"op": "read", "source": self._number, "stream": stream, "batch": batch, "skip": skip}
+    def shares(
+        self,
+        batch: int,
+        span: tuple[int, int, int] | None = None,
+        share: tuple[int, int] = (0, 1),
+        meanwhile: Meanwhile | None = None,
+    ) -> Iterator[tuple[Any, int]]:
+        """Share `share[0]` of `share[1]` of each batch of a span, and the samples of the whole batch.
+
+        A share is of samples that follow each other, as many as every other one. A batch whose samples cannot
+        be divided is given as it is.
+
+        @raises Error BAD_DATA, when all batches before were given.
+        """
+        message: dict[str, Any] = {"op": "read", "batch": batch}
         if span is not None:
             message.update(zip(("part", "begin", "end"), span, strict=True))
-        reader.ask(message)
+            if share[1] > 1:
+                message.update(share=share[0], shares=share[1])
+        return self._again(lambda given: self._stream({**message, "skip": given}, meanwhile))
+
+    def _stream(self, message: dict[str, Any], meanwhile: Meanwhile | None) -> Iterator[tuple[Any, int]]:
+        reader = self._opened(meanwhile)
+        stream = reader.next_number()
+        reader.ask({**message, "source": self._number, "stream": stream}, meanwhile)
         room = _ROOM
         try:
             reply, block = reader.fill(stream, room)
             while True:
-                reader.link.wait(reply)
-                answer = reply.get()
+                answer = reader.answer(reply, meanwhile)
                 if (need := answer.get("need")) is not None:
                     # A batch may be a little larger than the one before.
                     room = need + need // 4
@@ -243,7 +290,7 @@ class Source:
                     reply, block = reader.fill(stream, room)
                 else:
                     del block
-                yield from batches
+                yield from zip(batches, answer["samples"], strict=True)
                 if answer["done"]:
                     return
         finally:

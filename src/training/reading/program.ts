@@ -11,7 +11,7 @@ import { type MemoryPlace, SharedMemory } from '../gateway/memory.js';
 import { type BatchLayout, BatchStream, openSource, type ProgramSource } from './streams.js';
 
 /** Version of the messages between programs and readers. A program of another version is refused. */
-const READER_VERSION = 1;
+const READER_VERSION = 2;
 /** The head of a frame can say no more. */
 const MAX_BEHIND_BYTES = 2 ** 32 - 1;
 
@@ -82,25 +82,32 @@ export class ProgramReader {
       return {};
     },
 
-    /** Opens files: the value is their parts, and the shape of batches. */
+    /** Opens files: the value is the files that paths stand for, their parts, and the shape of batches. */
     open: async (message) => {
       const number = integer(message, 'source');
-      const { files, layout } = message;
-      if (!Array.isArray(files) || !files.every((file) => typeof file === 'string'))
+      const { files: paths, layout, expanded } = message;
+      if (!Array.isArray(paths) || !paths.every((path) => typeof path === 'string'))
         throw bad('files must be a list of paths');
       if (typeof layout !== 'object' || layout === null) throw bad('layout must be an object');
-      const source = await openSource(files, layout as BatchLayout);
+      const source = await openSource(paths, layout as BatchLayout, expanded === true);
       this.sources.set(number, source);
-      return { value: { parts: source.parts, shape: source.shape ?? null } };
+      const { files, parts, shape = null } = source;
+      return { value: { files, parts, shape } };
     },
 
-    /** Begins to read a range of a part, or all parts. */
+    /** Begins to read all parts, or a range of one; a range may be read in shares, each by its rank. */
     read: async (message) => {
       const source = this.sourceOf(message);
       const number = integer(message, 'stream');
       const at = (name: string) => integer(message, name);
+      const { part, shares } = message;
+      const share =
+        shares === undefined ? undefined : { index: at('share'), count: integer(message, 'shares', 1) };
+      if (share && share.index >= share.count)
+        throw bad(`there is no share ${share.index} of ${share.count}`);
+      if (share && part === undefined) throw bad('a share is one of the batches of a part');
       const range =
-        message.part === undefined ? undefined : { part: at('part'), begin: at('begin'), end: at('end') };
+        part === undefined ? undefined : { part: at('part'), begin: at('begin'), end: at('end'), share };
       if (range && range.part >= source.parts.length) throw bad(`there is no part ${range.part}`);
       const stream = new BatchStream(source, range, integer(message, 'batch', 1), at('skip'));
       this.streams.set(number, stream);

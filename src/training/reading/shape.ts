@@ -3,7 +3,7 @@
  * where its numbers may lie. A program is told the shape once, and of each batch the numbers that vary.
  */
 import type { Batch } from '../../data/batch.js';
-import type { LineBatch } from '../../data/raw-lines.js';
+import type { LineBatch } from '../../data/line-bytes.js';
 import { denseWidth, type Schema } from '../../data/schema.js';
 
 /** A sparse column. Of one with a single value the keys of all rows are there, and nothing else. */

@@ -6,6 +6,7 @@ import { openReader } from '../../data/open.js';
 import { parseSchema } from '../../data/parse-schema.js';
 import { expandPaths } from '../../data/paths.js';
 import { openLines } from '../../data/raw-lines.js';
+import type { BatchShare, DataReader, SharedBatch } from '../../data/reader.js';
 import { readAll, type Source, type SourcePart } from '../../data/source.js';
 import { type BatchShape, type PackedBatch, packed, shapeOf } from './shape.js';
 
@@ -23,27 +24,39 @@ const ALIGNMENT = 64;
 /** Files that a program reads. */
 export interface ProgramSource {
   source: Source;
+  reader: DataReader;
+  /** Files of the parts. A folder or a pattern may stand for others later. */
+  files: readonly string[];
   parts: readonly SourcePart[];
   /** undefined: batches of lines */
   shape: BatchShape | undefined;
 }
 
-/** @throws BAD_ARGUMENT, BAD_DATA */
-export async function openSource(paths: readonly string[], layout: BatchLayout): Promise<ProgramSource> {
+/**
+ * @param isExpanded the paths are files, also where their names are patterns, too
+ * @throws BAD_ARGUMENT, BAD_DATA
+ */
+export async function openSource(
+  paths: readonly string[],
+  layout: BatchLayout,
+  isExpanded = false,
+): Promise<ProgramSource> {
   const { columns, schema: written, header = false } = layout;
   const given = written === undefined ? undefined : parseSchema(written, 'schema');
   const schema = columns ? schemaOfColumns(columns) : given;
   const reader = schema ? openReader(schema, true) : openLines(header);
-  const files = await expandPaths(paths);
+  const files = isExpanded ? paths : await expandPaths(paths);
   const source = fileSource(reader, files);
   const parts = await source.list();
   await reader.check(files);
-  return { source, parts, shape: schema && shapeOf(schema) };
+  return { source, reader, files, parts, shape: schema && shapeOf(schema) };
 }
 
 /** The answer to a program about the batches that were written. */
 export interface FilledBatches {
   batches: (readonly number[])[];
+  /** Samples of each, of all shares together */
+  samples: number[];
   /** No batch follows. */
   done: boolean;
   /** Bytes of the next batch, where none was written because it is larger than the room. */
@@ -52,33 +65,55 @@ export interface FilledBatches {
   behind: ArrayBufferView[];
 }
 
+/** A batch on its way. */
+interface SentBatch extends PackedBatch {
+  /** Samples of all shares together */
+  samples: number;
+}
+
+/** A range of a part whose batches are read, in whole or a share of each. */
+export interface StreamRange {
+  part: number;
+  begin: number;
+  end: number;
+  share?: BatchShare | undefined;
+}
+
+/** Batches in whole are one share. */
+async function* whole(batches: AsyncIterable<Batch>): AsyncGenerator<SharedBatch, void, undefined> {
+  for await (const batch of batches) yield { batch, samples: batch.size };
+}
+
 const bytesOf = ({ arrays }: PackedBatch) => arrays.reduce((sum, { byteLength }) => sum + byteLength, 0);
 
 /** The batches of a range of a part, or of all parts. One after the other is asked for. */
 export class BatchStream {
-  private readonly batches: AsyncIterator<Batch>;
+  private readonly batches: AsyncIterator<SharedBatch>;
   /** A batch that was read and found no room yet */
-  private held: PackedBatch | undefined;
+  private held: SentBatch | undefined;
   /** The failure of reading, after batches that the program gets first */
   private failure: unknown;
 
   /** @param skip batches at the beginning that the program has */
   constructor(
     private readonly from: ProgramSource,
-    range: { part: number; begin: number; end: number } | undefined,
+    range: StreamRange | undefined,
     batch: number,
     private skip: number,
   ) {
-    const { source } = from;
-    const read = range ? source.read({ ...range, batch }) : readAll(source, batch);
-    this.batches = read[Symbol.asyncIterator]();
+    const { source, reader, files } = from;
+    if (range?.share) {
+      const { part, begin, end, share } = range;
+      this.batches = reader.readShares({ file: files[part]!, begin, end, batch, share });
+    } else this.batches = whole(range ? source.read({ ...range, batch }) : readAll(source, batch));
   }
 
-  private async next(): Promise<PackedBatch | undefined> {
+  private async next(): Promise<SentBatch | undefined> {
     for (;;) {
       const { value, done } = await this.batches.next();
       if (done) return undefined;
-      if (this.skip === 0) return packed(value, this.from.shape);
+      const { batch, samples } = value;
+      if (this.skip === 0) return { ...packed(batch, this.from.shape), samples };
       this.skip -= 1;
     }
   }
@@ -89,7 +124,7 @@ export class BatchStream {
    */
   async fill(most: number, room?: Uint8Array): Promise<FilledBatches> {
     if (this.failure) throw this.failure;
-    const filled: FilledBatches = { batches: [], done: false, behind: [] };
+    const filled: FilledBatches = { batches: [], samples: [], done: false, behind: [] };
     for (let used = 0; ; ) {
       const batch = this.held ?? (await this.nextAfter(filled));
       this.held = undefined;
@@ -104,12 +139,13 @@ export class BatchStream {
       if (room) write(batch, room, used);
       else filled.behind.push(copied(batch, size + padding));
       filled.batches.push(batch.counts);
+      filled.samples.push(batch.samples);
       used += size + padding;
     }
   }
 
   /** The next batch, if there is one. A failure is kept as long as batches before it have to leave. */
-  private async nextAfter(filled: FilledBatches): Promise<PackedBatch | undefined> {
+  private async nextAfter(filled: FilledBatches): Promise<SentBatch | undefined> {
     try {
       const batch = await this.next();
       filled.done = !batch;

@@ -21,7 +21,7 @@ async function opened(): Promise<Program> {
     await reader.closed;
     server.close();
   });
-  expect(await program.value({ op: 'hello', version: 1 })).toBe(null);
+  expect(await program.value({ op: 'hello', version: 2 })).toBe(null);
   return program;
 }
 
@@ -74,6 +74,34 @@ it('a range, without the batches that the program has', async () => {
   expect(await labelsOf(program, 2, 64)).toEqual([3]);
 });
 
+it('a share of each batch, and the whole of one that cannot be divided', async () => {
+  const program = await opened();
+  await open(program, numbers(14));
+  const shares = { op: 'read', source: 1, batch: 4, skip: 0, shares: 4, part: 0, begin: 0, end: 100 };
+  const labels = async (share: number) => {
+    await program.value({ ...shares, stream: 2 + share, share });
+    return labelsOf(program, 2 + share, 64);
+  };
+  expect(await labels(0)).toEqual([0, 4, 8, 12, 13]);
+  expect(await labels(3)).toEqual([3, 7, 11, 12, 13]);
+  expect(await program.value({ ...shares, stream: 9, share: 4 })).toBe('BAD_ARGUMENT');
+});
+
+it('files that paths stand for are pinned', async () => {
+  const program = await opened();
+  const directory = temporaryDirectory();
+  const opening = async (expanded: boolean, file: string) => {
+    const message = { op: 'open', source: 1, files: [file], layout: COLUMNS, expanded };
+    return (await program.ask(message)).message;
+  };
+  writeFileSync(join(directory, 'b.tsv'), '1\tb\n');
+  const files = [join(directory, 'b.tsv')];
+  expect(await opening(false, directory)).toMatchObject({ value: { files } });
+  expect(await opening(false, join(directory, '*.tsv'))).toMatchObject({ value: { files } });
+  expect(await opening(true, files[0]!)).toMatchObject({ value: { files } });
+  expect(await opening(true, join(directory, '*.tsv'))).toMatchObject({ code: 'BAD_DATA' });
+});
+
 it('lines as they are', async () => {
   const program = await opened();
   const file = join(temporaryDirectory(), 'a.tsv');
@@ -86,6 +114,7 @@ it('lines as they are', async () => {
       [2, 6],
       [1, 2],
     ],
+    samples: [2, 1],
     done: true,
   });
   expect(payload.toString('latin1', 0, 6)).toBe('ab\r\nc\n');
@@ -99,7 +128,7 @@ it('batches before a wrong line leave first', async () => {
   await open(program, file);
   await program.value({ op: 'read', source: 1, stream: 2, batch: 2, skip: 0 });
   const first = await program.ask({ op: 'fill', stream: 2, bytes: 1000 });
-  expect(first.message.value).toEqual({ batches: [[2]], done: false });
+  expect(first.message.value).toEqual({ batches: [[2]], samples: [2], done: false });
   const { message } = await program.ask({ op: 'fill', stream: 2, bytes: 1000 });
   const text = `${file}:3: column "1" must be up to 8 hexadecimal digits or empty, not "x"`;
   expect(message).toMatchObject({ code: 'BAD_DATA', message: text });
