@@ -84,6 +84,7 @@ export interface Terminated {
   signal?: number;
   reason?: string;
   message?: string;
+  startedAt?: string;
   finishedAt?: string;
 }
 
@@ -91,7 +92,11 @@ export interface ContainerStatus {
   name: string;
   ready: boolean;
   restartCount: number;
-  state?: { running?: object; waiting?: { reason?: string; message?: string }; terminated?: Terminated };
+  state?: {
+    running?: { startedAt?: string };
+    waiting?: { reason?: string; message?: string };
+    terminated?: Terminated;
+  };
   lastState?: { terminated?: Terminated };
 }
 

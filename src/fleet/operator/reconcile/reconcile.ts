@@ -26,7 +26,7 @@ import type { Action, ObservedJob } from './observed.js';
 import { planning } from './plan.js';
 import { type Beginning, withSoundTemplates } from './pods.js';
 import { reclaimed } from './reclaim.js';
-import { holding, isHeld, removing } from './remains.js';
+import { holding, isHeld, removing, strayRemovals } from './remains.js';
 import { removals } from './removals.js';
 import { sameValue } from './same.js';
 import { asks } from './scaling/asks.js';
@@ -134,6 +134,7 @@ export function reconcile(seen: ObservedJob): Action[] {
     ...(goesOn ? stuckTold(observed, stuck) : []),
     ...fixed,
     ...stranded(observed, census),
+    ...strayRemovals(observed),
     ...(goesOn ? retold(observed, census) : []),
     ...making,
     ...(goesOn ? removals(observed, census, goal) : []),

@@ -1,5 +1,5 @@
 /** Why a job does not go on: what the API server does not take, and what its Pods wait for. */
-import type { ContainerStatus, ObjectCondition, Pod } from '../objects.js';
+import type { ContainerStatus, ObjectCondition, Pod, Terminated } from '../objects.js';
 import type { TrainingJob } from '../types.js';
 import { type Census, inState, lastExit, type Member } from './census.js';
 import { foreignCondition } from './foreign.js';
@@ -31,6 +31,8 @@ export interface Stuck {
 
 /** A Pod that has a machine, and no container after so long, waits for something. */
 export const MOUNT_MS = 10_000;
+/** A process that lives so long has served: roles that wait in vain for their job end before. */
+const SERVED_MS = 15 * 60_000;
 const LONGEST_MESSAGE = 1000;
 
 const IMAGE = new Set([
@@ -50,9 +52,24 @@ function refusedFor({ message }: RefusedObject): StuckReason {
   return 'Refused';
 }
 
+/** Whether a process has lived so long as one that serves. Undefined times: it has not. */
+function lived(from: string | undefined, to: number): boolean {
+  return from !== undefined && to - Date.parse(from) >= SERVED_MS;
+}
+
+/**
+ * Whether a container ends again and again. The count of its restarts alone says nothing of when they were.
+ */
+function isCrashing({ state, restartCount }: ContainerStatus, exit: Terminated, now: number): boolean {
+  if (state?.waiting?.reason === 'CrashLoopBackOff') return true;
+  const end = Date.parse(exit.finishedAt ?? '');
+  // A process that has ended twice before it ever served does not serve the third time without a change.
+  return restartCount >= 2 && !lived(exit.startedAt, end) && !lived(state?.running?.startedAt, now);
+}
+
 /** The trouble of a container that waits, or that ends again and again. */
-function ofContainer(container: ContainerStatus): Stuck | undefined {
-  const { name, state, restartCount, ready } = container;
+function ofContainer(container: ContainerStatus, now: number): Stuck | undefined {
+  const { name, state, ready } = container;
   const { reason = '', message } = state?.waiting ?? {};
   const text = `${name}: ${reason}${message ? `: ${message}` : ''}`;
   if (IMAGE.has(reason)) return { reason: 'Image', message: text };
@@ -61,9 +78,8 @@ function ofContainer(container: ContainerStatus): Stuck | undefined {
   if (reason === 'CreateContainerError' || reason === 'RunContainerError')
     return { reason: 'Config', message: text };
   const exit = lastExit(container);
-  // A process that has ended twice before it ever served does not serve the third time without a change.
-  if (exit === undefined || exit.exitCode === 0 || ready) return undefined;
-  if (reason !== 'CrashLoopBackOff' && restartCount < 2) return undefined;
+  if (exit === undefined || exit.exitCode === 0 || ready || !isCrashing(container, exit, now))
+    return undefined;
   const said = describeEnd({ name, exit });
   return NOT_WRITABLE.test(exit.message ?? '')
     ? { reason: 'Volume', message: `${said}; ${WRITABLE_HINT}` }
@@ -99,7 +115,7 @@ function ofPod({ pod, name, state }: Member, { now, troubles }: ObservedJob): St
   const placed = scheduled(pod);
   const said = troubles?.get(name);
   let found: Stuck | undefined;
-  for (const one of [...initContainerStatuses, ...containerStatuses]) found ??= ofContainer(one);
+  for (const one of [...initContainerStatuses, ...containerStatuses]) found ??= ofContainer(one, now);
   if (!found && said !== undefined && (overdueAt(pod) ?? Number.POSITIVE_INFINITY) <= now)
     found = ofMachine(said);
   if (!found && placed?.status === 'False' && placed.reason === 'Unschedulable') {
