@@ -90,7 +90,7 @@ describe.each([
 });
 
 describe('a job that was suspended', () => {
-  /** Its second life finds the second life of a job before it. */
+  /** A job whose second life finds that of a job before it. */
   const second = (choice: 'adopt' | 'discard'): ObservedJob => {
     const observed = refused(ofChoice(choice));
     observed.job.status = { ...observed.job.status, life: 2, restore: 's3://b/movies' };

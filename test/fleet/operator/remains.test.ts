@@ -161,7 +161,7 @@ it('a job that is made again has the Pod go that removes keys for the one before
   const ending = lived(pod, { deleting: true });
   ending.metadata.deletionGracePeriodSeconds = 1;
   expect(deleted(reconcile({ ...observed, pods: [...observed.pods, ending] }))).toEqual([]);
-  // One that is deleted in its turn waits for its own, and has that of the other go, too.
+  // The second job is deleted in its turn: it waits for a Pod of its own, and that of the first goes, too.
   const { metadata } = observed.job;
   Object.assign(metadata, { deletionTimestamp: new Date(START).toISOString(), finalizers: [...HELD] });
   const last = reconcile({ ...observed, pods: [pod] });

@@ -49,6 +49,8 @@ function schedulerOf(job: TrainingJob, replicas: number, start: Beginning): Obje
     spec: {
       ...{ replicas, serviceName: name, selector: { matchLabels: labels } },
       ...(etcd ? { podManagementPolicy: 'Parallel' } : {}),
+      // The operator has Pods of an older template replaced (outdated.ts).
+      updateStrategy: { type: 'OnDelete' },
       persistentVolumeClaimRetentionPolicy: { whenDeleted: deletionPolicy, whenScaled: 'Retain' },
       template: {
         metadata,

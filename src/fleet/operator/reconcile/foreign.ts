@@ -14,7 +14,8 @@ export const FOREIGN_CONDITION = 'ForeignState';
 
 const FIELD = 'spec.scheduler.foreignState';
 const WHAT_TO_DO =
-  `${FIELD} says what becomes of it: "adopt" goes on with it, "discard" deletes it and ` + 'begins anew';
+  `${FIELD} says what becomes of it: "adopt" goes on with it, ` +
+  `"discard" deletes it and begins anew`;
 const RESUMED =
   `a job that was suspended adopts nothing: ${FIELD} "discard" deletes it and goes on ` +
   'with the checkpoint of this job';

@@ -23,6 +23,7 @@ import { gates } from './gates.js';
 import { growthTold, starving } from './growth.js';
 import { schedulersOf, TOKEN_KEYS } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
+import { outdated } from './outdated.js';
 import { planning } from './plan.js';
 import { type Beginning, withSoundTemplates } from './pods.js';
 import { reclaimed } from './reclaim.js';
@@ -136,6 +137,8 @@ export function reconcile(seen: ObservedJob): Action[] {
     ...stranded(observed, census),
     ...strayRemovals(observed),
     ...(goesOn ? retold(observed, census) : []),
+    // A job that saves itself needs the scheduler that it has.
+    ...(goesOn && (stage === 'none' || stage === 'held') ? outdated(observed, census) : []),
     ...making,
     ...(goesOn ? removals(observed, census, goal) : []),
     ...(goesOn && stage === 'none' ? asks(observed, census, goal) : []),
