@@ -13,9 +13,7 @@ const FOREIGN_ENV = 'KINTSUGI_FOREIGN_STATE';
 export const FOREIGN_CONDITION = 'ForeignState';
 
 const FIELD = 'spec.scheduler.foreignState';
-const WHAT_TO_DO =
-  `${FIELD} says what becomes of it: "adopt" goes on with it, ` +
-  `"discard" deletes it and begins anew`;
+const WHAT_TO_DO = `${FIELD} says what becomes of it: "adopt" keeps it, "discard" deletes it and begins anew`;
 const RESUMED =
   `a job that was suspended adopts nothing: ${FIELD} "discard" deletes it and goes on ` +
   'with the checkpoint of this job';
