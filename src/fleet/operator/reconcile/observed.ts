@@ -103,6 +103,8 @@ export interface ObservedJob {
   /** Kinds of other software that the server has. */
   extras?: ReadonlySet<string> | undefined;
   nodes: readonly KubeNode[];
+  /** Where the operator runs. Absent: in the namespace of the job. */
+  operatorNamespace?: string | undefined;
   /** The Secret with the tokens exists. */
   secret: boolean;
   /** Absent: the job does not answer. */

@@ -67,12 +67,12 @@ function told(job: TrainingJob, status: TrainingJobStatus): Action[] {
 
 /** Objects that a job always has: address, scheduler, disruption budget, tokens. */
 function fixtures(observed: ObservedJob, stage: Stage, start: Beginning, leastPs: number): Action[] {
-  const { job, owned, secret } = observed;
+  const { job, owned, secret, operatorNamespace } = observed;
   const ended = hasEnded(job.status);
   const cleans = job.spec.runPolicy.cleanPodPolicy !== 'None' && !keptForRescue(job.status);
   const stop = ended ? cleans : isPaused(stage);
   const extras = observed.extras ?? NONE;
-  const wanted = fixturesOf(job, stop ? 0 : schedulersOf(job), start, leastPs, extras);
+  const wanted = fixturesOf(job, stop ? 0 : schedulersOf(job), start, leastPs, extras, operatorNamespace);
   const actions: Action[] = wanted
     .filter((object) => !sameAs(object, owned))
     .map((object) => ({ kind: 'apply', object }));
