@@ -9,6 +9,7 @@ import { isGone } from './reconcile/apart.js';
 import { JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
 import type { Action } from './reconcile/observed.js';
 import { STATE_FINALIZER } from './reconcile/remains.js';
+import { scalingManager } from './reconcile/scaling/declared.js';
 import type { LoneAction } from './reconcile/scaling/lone.js';
 import { FINALIZER } from './reconcile/scaling/scalers.js';
 import { timeOf } from './reconcile/time.js';
@@ -47,13 +48,14 @@ interface Removal {
   asObserved?: true | undefined;
 }
 
-function resized(job: TrainingJob, { role, replicas }: Extract<Action, { kind: 'resize' }>): TrainingJob {
-  const { replicaSpecs } = job.spec;
-  const spec = {
-    ...job.spec,
-    replicaSpecs: { ...replicaSpecs, [role]: { ...replicaSpecs[role], replicas } },
+/** What is applied of a job to change its count: one field, on the version that was observed. */
+function resized(job: TrainingJob, { role, replicas }: Extract<Action, { kind: 'resize' }>): ObjectManifest {
+  const { apiVersion, kind, metadata } = job;
+  const { name, namespace = '', uid = '', resourceVersion = '' } = metadata;
+  return {
+    ...{ apiVersion, kind, metadata: { name, namespace, uid, resourceVersion } },
+    spec: { replicaSpecs: { [role]: { replicas } } },
   };
-  return { ...job, spec };
 }
 
 /** A ScaleOut or ScaleIn that goes with the job, and is found by its label. */
@@ -98,7 +100,7 @@ export class Hands {
       // The write names the version that was observed. Where that is out of date, it fails and the pass ends.
       return this.replace('TrainingJob', { ...job, status: action.status }, 'status');
     if (action.kind === 'hold') return this.replace('TrainingJob', held(job, action.held));
-    if (action.kind === 'resize') return this.replace('TrainingJob', resized(job, action));
+    if (action.kind === 'resize') return this.resize(job, action);
     try {
       await this.other(job, action);
       if (isMaking(action)) this.refusals.taken(job, action.object);
@@ -222,6 +224,13 @@ export class Hands {
 
   private async noteMade(kind: ResourceKind, namespace: string | undefined, name: string): Promise<void> {
     if (kind === 'Pod') this.options.onWritten(kind, await this.options.api.get(kind, namespace, name));
+  }
+
+  private async resize(job: TrainingJob, action: Extract<Action, { kind: 'resize' }>): Promise<TrainingJob> {
+    const manager = scalingManager(action.role);
+    const answer = await this.options.api.apply<TrainingJob>('TrainingJob', resized(job, action), manager);
+    this.options.onWritten('TrainingJob', answer);
+    return answer;
   }
 
   private async apply(object: ObjectManifest): Promise<void> {

@@ -9,6 +9,14 @@ export interface OwnerReference {
   blockOwnerDeletion?: boolean;
 }
 
+/** The owner of fields, as the API server keeps it. `fieldsV1`: their names, each behind "f:". */
+export interface ManagedFields {
+  manager?: string;
+  operation?: string;
+  subresource?: string;
+  fieldsV1?: Record<string, unknown>;
+}
+
 export interface Meta {
   name: string;
   namespace?: string;
@@ -22,6 +30,7 @@ export interface Meta {
   deletionTimestamp?: string;
   deletionGracePeriodSeconds?: number;
   finalizers?: string[];
+  managedFields?: ManagedFields[];
 }
 
 export interface KubeObject {

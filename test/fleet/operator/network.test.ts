@@ -1,4 +1,4 @@
-/** Who reaches the Pods of a job, and whom they reach, by the rules of its NetworkPolicy. */
+/** The NetworkPolicy of a job, by its rules: who reaches its Pods, and whom they reach. */
 import { describe, expect, it } from 'vitest';
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
 import type { TrainingJobSpec } from '../../../src/fleet/operator/types.js';

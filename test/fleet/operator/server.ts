@@ -190,8 +190,13 @@ export class MemoryServer implements Api {
     this.admit(kind, object);
     const { namespace, name } = object.metadata;
     const there = this.objects.get(keyOf(kind, namespace, name));
+    const { resourceVersion } = object.metadata;
+    if (resourceVersion !== undefined && there?.metadata.resourceVersion !== resourceVersion)
+      throw new ApiError(409, 'Conflict', name);
     const metadata = { ...(there?.metadata ?? {}), ...object.metadata };
-    this.put(kind, { ...there, ...object, metadata } as Any);
+    // Of a job only the count of a role is applied.
+    const spec = kind === 'TrainingJob' ? merged(there?.spec, object.spec) : object.spec;
+    this.put(kind, { ...there, ...object, ...(spec === undefined ? {} : { spec }), metadata } as Any);
     return this.told(kind, namespace, name);
   }
 
@@ -261,6 +266,15 @@ export class MemoryServer implements Api {
     for (const done of this.waiting) done();
     this.onChange(kind, object, type === 'DELETED');
   }
+}
+
+function merged(base: unknown, given: unknown): unknown {
+  if (typeof base !== 'object' || typeof given !== 'object' || !base || !given) return given;
+  const fields = Object.entries(given).map(([name, value]) => [
+    name,
+    merged((base as Record<string, unknown>)[name], value),
+  ]);
+  return { ...base, ...Object.fromEntries(fields) };
 }
 
 function fits({ metadata }: KubeObject, namespace: string | undefined, labels: string | undefined): boolean {

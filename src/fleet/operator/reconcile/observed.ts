@@ -157,7 +157,7 @@ export type Action =
   | { kind: 'checkpoint'; generation: number }
   /** Asks the job for another plan of its checkpoints; null: for none. Its state is `planned`. */
   | { kind: 'plan'; generation: number; plan: PlanReport | null }
-  /** Writes the spec of the job, on the version that was observed. */
+  /** Applies the count of a role, on the version of the job that was observed. */
   | { kind: 'resize'; role: 'ps' | 'worker'; replicas: number }
   /** Writes the condition that is a readiness gate of the Pod. */
   | { kind: 'gate'; pod: Pod; open: boolean }
