@@ -194,7 +194,7 @@ export class MemoryServer implements Api {
     if (resourceVersion !== undefined && there?.metadata.resourceVersion !== resourceVersion)
       throw new ApiError(409, 'Conflict', name);
     const metadata = { ...(there?.metadata ?? {}), ...object.metadata };
-    // Of a job only the count of a role is applied.
+    // The count of a role is all that is applied of a job.
     const spec = kind === 'TrainingJob' ? merged(there?.spec, object.spec) : object.spec;
     this.put(kind, { ...there, ...object, ...(spec === undefined ? {} : { spec }), metadata } as Any);
     return this.told(kind, namespace, name);
