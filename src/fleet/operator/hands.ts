@@ -6,7 +6,7 @@ import { isKind, type ResourceKind } from './api/resources.js';
 import { JobEvents } from './events.js';
 import type { KubeNode, KubeObject, ObjectManifest, Pod } from './objects.js';
 import { isGone } from './reconcile/apart.js';
-import { JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
+import { INDEX_LABEL, JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
 import type { Action } from './reconcile/observed.js';
 import { STATE_FINALIZER } from './reconcile/remains.js';
 import { scalingManager } from './reconcile/scaling/declared.js';
@@ -103,16 +103,24 @@ export class Hands {
     if (action.kind === 'resize') return this.resize(job, action);
     try {
       await this.other(job, action);
-      if (isMaking(action)) this.refusals.taken(job, action.object);
+      if (isMaking(action)) this.taken(job, action);
     } catch (error) {
       if (isMaking(action) && isRefusal(error)) {
         const { status, message, doubtful } = error;
-        this.refusals.note(job, { object: action.object, status, message, unmade: !doubtful });
+        const tried = action.kind === 'try';
+        this.refusals.note(job, { object: action.object, status, message, unmade: !doubtful, tried });
         await this.tellRefusal(job, action, error);
       }
       throw error;
     }
     return job;
+  }
+
+  private taken(job: TrainingJob, { kind, object }: Making): void {
+    this.refusals.taken(job, object);
+    // The Pod that would be taken is made in the next pass. That of a scheduler is made by somebody else.
+    const asked = kind === 'try' && object.metadata.labels?.[INDEX_LABEL] !== undefined;
+    if (asked) this.options.onWake(job, this.options.now());
   }
 
   /** Tells of a refusal. Nobody else tells the user that a template is wrong, or that a quota is used up. */

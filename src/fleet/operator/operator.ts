@@ -234,7 +234,7 @@ export class Operator {
       secret: await this.hasSecret(job),
       ...{ report: link?.report, asked: link?.asked, saved: link?.saved },
       ...{ planned: link?.planned, heardAt: link?.heardAt, asking: link !== undefined && !link.looked },
-      refusals: this.hands.refusals.of(job),
+      ...{ refusals: this.hands.refusals.of(job), attempted: this.hands.refusals.attempted(job) },
       troubles: await troublesOf(this.options.api, pods, this.now()),
       scalers: this.scalersOf(namespace, name),
     };

@@ -7,6 +7,7 @@ import type { Selection } from '../../../src/fleet/operator/api/api.js';
 import {
   type Api,
   ApiError,
+  type CreateOptions,
   type DeleteOptions,
   type Listed,
   type WatchEvent,
@@ -141,11 +142,16 @@ export class MemoryServer implements Api {
     return structuredClone(this.need(kind, namespace, name)) as unknown as T;
   }
 
-  async create<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest): Promise<T> {
+  async create<T extends KubeObject>(
+    kind: ResourceKind,
+    object: ObjectManifest,
+    { dryRun }: CreateOptions = {},
+  ): Promise<T> {
     await this.request('create');
     this.admit(kind, object);
     const { namespace, name } = object.metadata;
     if (this.objects.has(keyOf(kind, namespace, name))) throw new ApiError(409, 'AlreadyExists', name);
+    if (dryRun) return structuredClone(object) as unknown as T;
     this.put(kind, object);
     return this.told(kind, namespace, name);
   }

@@ -89,6 +89,8 @@ export interface RefusedObject {
   message: string;
   /** True: each attempt was refused, so nobody has ever had this object. */
   unmade: boolean;
+  /** True: the server was only asked whether it would take it. */
+  tried?: boolean;
 }
 
 /** Everything that a pass knows of a job. Some parts may be older than others. */
@@ -118,6 +120,8 @@ export interface ObservedJob {
   saved?: ObservedCheckpoint | undefined;
   planned?: Planned | undefined;
   refusals?: readonly RefusedObject[] | undefined;
+  /** Roles of which this operator has asked for a Pod, refused or not. Absent: all. */
+  attempted?: ReadonlySet<string> | undefined;
   /** Words of machines about Pods that they cannot start, by name of the Pod. */
   troubles?: ReadonlyMap<string, string> | undefined;
   /** Every ScaleOut and ScaleIn of the job. */

@@ -3,7 +3,7 @@ import type { ContainerStatus, ObjectCondition, Pod, Terminated } from '../objec
 import type { TrainingJob } from '../types.js';
 import { type Census, inState, lastExit, type Member } from './census.js';
 import { foreignCondition } from './foreign.js';
-import { REPLICATED } from './names.js';
+import { INDEX_LABEL, REPLICATED } from './names.js';
 import type { Action, ObservedJob, RefusedObject } from './observed.js';
 import { describeEnd } from './verdict.js';
 
@@ -45,6 +45,19 @@ const NOT_WRITABLE = /(STORE_FAILED|PLACE_FAILED|SYSTEM_LIMIT): .*\b(EACCES|EPER
 const WRITABLE_HINT =
   'a volume takes what the user of the Pod writes when securityContext.fsGroup or an init container gives ' +
   'it the right, and when there is room';
+
+/** Reasons for which the API server has not taken something. */
+const OF_SERVER: ReadonlySet<string> = new Set<StuckReason>(['Refused', 'Admission', 'Quota']);
+
+/** What keeps the job by its status, if that is a refusal. */
+function refusalIn({ status }: TrainingJob): Stuck | undefined {
+  const before = status?.conditions?.find(({ type }) => type === 'Stuck');
+  const { reason = '', message = '' } = before ?? {};
+  return before?.status === 'True' && OF_SERVER.has(reason)
+    ? { reason: reason as StuckReason, message }
+    : undefined;
+}
+export const wasRefused = (job: TrainingJob): boolean => refusalIn(job) !== undefined;
 
 function refusedFor({ message }: RefusedObject): StuckReason {
   if (/(exceeded|failed) quota/.test(message)) return 'Quota';
@@ -155,7 +168,9 @@ export function stuckOf(
   }
   const rank = ({ reason }: Stuck): number => REASONS.indexOf(reason);
   const [first, ...others] = found.sort((a, b) => rank(a) - rank(b));
-  if (!first) return undefined;
+  // What was refused is asked about first, and nobody knows yet whether it still is.
+  const asks = making.some((one) => one.kind === 'try' && one.object.metadata.labels?.[INDEX_LABEL]);
+  if (!first) return asks ? refusalIn(observed.job) : undefined;
   const more = others.filter(({ reason }) => reason === first.reason).length;
   const message = `${first.message.slice(0, LONGEST_MESSAGE)}${more > 0 ? ` (and ${more} more)` : ''}`;
   return { reason: first.reason, message };
