@@ -33,8 +33,8 @@ const refusedOf = ({ refusals = [] }: ObservedJob, role: Replicated): RefusedObj
 
 /**
  * Whether the API server is only asked about the next Pod. An operator that begins does not know which
- * indices were refused, and would note others. So where the job was refused something it makes none before one
- * would be taken.
+ * indices were refused, and would note others. So where the job was refused something it makes none before
+ * one would be taken.
  */
 function asksFirst(observed: ObservedJob, role: Replicated): boolean {
   const refused = refusedOf(observed, role);
