@@ -17,7 +17,7 @@ import {
 
 const JOB = 'kept';
 
-/** What a tool does that keeps the cluster as its repository says. */
+/** Applies as a tool does that keeps the cluster as its repository says. */
 const keep = (job: object): Promise<string> =>
   run('kubectl', ['apply', '--server-side', '--field-manager=git', '-f', '-'], JSON.stringify(job));
 

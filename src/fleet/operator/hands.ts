@@ -48,7 +48,7 @@ interface Removal {
   asObserved?: true | undefined;
 }
 
-/** What is applied of a job to change its count: one field, on the version that was observed. */
+/** The one field of a job that is applied to change a count, on the version that was observed. */
 function resized(job: TrainingJob, { role, replicas }: Extract<Action, { kind: 'resize' }>): ObjectManifest {
   const { apiVersion, kind, metadata } = job;
   const { name, namespace = '', uid = '', resourceVersion = '' } = metadata;

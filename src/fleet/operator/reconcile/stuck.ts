@@ -49,7 +49,7 @@ const WRITABLE_HINT =
 /** Reasons for which the API server has not taken something. */
 const OF_SERVER: ReadonlySet<string> = new Set<StuckReason>(['Refused', 'Admission', 'Quota']);
 
-/** What keeps the job by its status, if that is a refusal. */
+/** The refusal that keeps the job, by its status. */
 function refusalIn({ status }: TrainingJob): Stuck | undefined {
   const before = status?.conditions?.find(({ type }) => type === 'Stuck');
   const { reason = '', message = '' } = before ?? {};
@@ -168,7 +168,7 @@ export function stuckOf(
   }
   const rank = ({ reason }: Stuck): number => REASONS.indexOf(reason);
   const [first, ...others] = found.sort((a, b) => rank(a) - rank(b));
-  // What was refused is asked about first, and nobody knows yet whether it still is.
+  // The server is asked first: until it answers the job is as stuck as its status says.
   const asks = making.some((one) => one.kind === 'try' && one.object.metadata.labels?.[INDEX_LABEL]);
   if (!first) return asks ? refusalIn(observed.job) : undefined;
   const more = others.filter(({ reason }) => reason === first.reason).length;
