@@ -61,7 +61,8 @@ async function run(flags: OperatorFlags): Promise<void> {
       const leads = await Promise.race([leadership.lead(), stopped]);
       if (typeof leads === 'string' || !leads) return;
       const fence = fenced(api);
-      operator = new Operator({ api: fence.api, namespace: flags.allNamespaces ? undefined : own, log });
+      const namespace = flags.allNamespaces ? undefined : own;
+      operator = new Operator({ api: fence.api, namespace, ownNamespace: config.namespace, log });
       const current = operator;
       const end = Promise.race([stopped, leads.lost]);
       await Promise.race([current.start(), end]);

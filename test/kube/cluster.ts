@@ -99,8 +99,8 @@ export const INSTALL_YAML = join(ROOT, 'deploy/install.yaml');
 
 /** deploy/install.yaml with the image under test. */
 export async function install(): Promise<void> {
-  const image = `image: ${IMAGE}\n          imagePullPolicy: Never`;
-  await apply(readFileSync(INSTALL_YAML, 'utf8').replaceAll('image: kintsugi:latest', image));
+  const text = readFileSync(INSTALL_YAML, 'utf8').replaceAll('image: kintsugi:latest', `image: ${IMAGE}`);
+  await apply(text.replaceAll('imagePullPolicy: IfNotPresent', 'imagePullPolicy: Never'));
   await givePace();
   await bothOperators();
 }

@@ -6,9 +6,10 @@ import { isKind, type ResourceKind } from './api/resources.js';
 import { JobEvents } from './events.js';
 import type { KubeNode, KubeObject, ObjectManifest, Pod } from './objects.js';
 import { isGone } from './reconcile/apart.js';
-import { JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
+import { INDEX_LABEL, JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
 import type { Action } from './reconcile/observed.js';
 import { STATE_FINALIZER } from './reconcile/remains.js';
+import { scalingManager } from './reconcile/scaling/declared.js';
 import type { LoneAction } from './reconcile/scaling/lone.js';
 import { FINALIZER } from './reconcile/scaling/scalers.js';
 import { timeOf } from './reconcile/time.js';
@@ -47,13 +48,14 @@ interface Removal {
   asObserved?: true | undefined;
 }
 
-function resized(job: TrainingJob, { role, replicas }: Extract<Action, { kind: 'resize' }>): TrainingJob {
-  const { replicaSpecs } = job.spec;
-  const spec = {
-    ...job.spec,
-    replicaSpecs: { ...replicaSpecs, [role]: { ...replicaSpecs[role], replicas } },
+/** The one field of a job that is applied to change a count, on the version that was observed. */
+function resized(job: TrainingJob, { role, replicas }: Extract<Action, { kind: 'resize' }>): ObjectManifest {
+  const { apiVersion, kind, metadata } = job;
+  const { name, namespace = '', uid = '', resourceVersion = '' } = metadata;
+  return {
+    ...{ apiVersion, kind, metadata: { name, namespace, uid, resourceVersion } },
+    spec: { replicaSpecs: { [role]: { replicas } } },
   };
-  return { ...job, spec };
 }
 
 /** A ScaleOut or ScaleIn that goes with the job, and is found by its label. */
@@ -98,19 +100,27 @@ export class Hands {
       // The write names the version that was observed. Where that is out of date, it fails and the pass ends.
       return this.replace('TrainingJob', { ...job, status: action.status }, 'status');
     if (action.kind === 'hold') return this.replace('TrainingJob', held(job, action.held));
-    if (action.kind === 'resize') return this.replace('TrainingJob', resized(job, action));
+    if (action.kind === 'resize') return this.resize(job, action);
     try {
       await this.other(job, action);
-      if (isMaking(action)) this.refusals.taken(job, action.object);
+      if (isMaking(action)) this.taken(job, action);
     } catch (error) {
       if (isMaking(action) && isRefusal(error)) {
         const { status, message, doubtful } = error;
-        this.refusals.note(job, { object: action.object, status, message, unmade: !doubtful });
+        const tried = action.kind === 'try';
+        this.refusals.note(job, { object: action.object, status, message, unmade: !doubtful, tried });
         await this.tellRefusal(job, action, error);
       }
       throw error;
     }
     return job;
+  }
+
+  private taken(job: TrainingJob, { kind, object }: Making): void {
+    this.refusals.taken(job, object);
+    // The Pod that would be taken is made in the next pass. That of a scheduler is made by somebody else.
+    const asked = kind === 'try' && object.metadata.labels?.[INDEX_LABEL] !== undefined;
+    if (asked) this.options.onWake(job, this.options.now());
   }
 
   /** Tells of a refusal. Nobody else tells the user that a template is wrong, or that a quota is used up. */
@@ -222,6 +232,13 @@ export class Hands {
 
   private async noteMade(kind: ResourceKind, namespace: string | undefined, name: string): Promise<void> {
     if (kind === 'Pod') this.options.onWritten(kind, await this.options.api.get(kind, namespace, name));
+  }
+
+  private async resize(job: TrainingJob, action: Extract<Action, { kind: 'resize' }>): Promise<TrainingJob> {
+    const manager = scalingManager(action.role);
+    const answer = await this.options.api.apply<TrainingJob>('TrainingJob', resized(job, action), manager);
+    this.options.onWritten('TrainingJob', answer);
+    return answer;
   }
 
   private async apply(object: ObjectManifest): Promise<void> {

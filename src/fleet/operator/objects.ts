@@ -9,6 +9,14 @@ export interface OwnerReference {
   blockOwnerDeletion?: boolean;
 }
 
+/** The owner of fields, as the API server keeps it. `fieldsV1`: their names, each behind "f:". */
+export interface ManagedFields {
+  manager?: string;
+  operation?: string;
+  subresource?: string;
+  fieldsV1?: Record<string, unknown>;
+}
+
 export interface Meta {
   name: string;
   namespace?: string;
@@ -22,6 +30,7 @@ export interface Meta {
   deletionTimestamp?: string;
   deletionGracePeriodSeconds?: number;
   finalizers?: string[];
+  managedFields?: ManagedFields[];
 }
 
 export interface KubeObject {
@@ -84,6 +93,7 @@ export interface Terminated {
   signal?: number;
   reason?: string;
   message?: string;
+  startedAt?: string;
   finishedAt?: string;
 }
 
@@ -91,7 +101,11 @@ export interface ContainerStatus {
   name: string;
   ready: boolean;
   restartCount: number;
-  state?: { running?: object; waiting?: { reason?: string; message?: string }; terminated?: Terminated };
+  state?: {
+    running?: { startedAt?: string };
+    waiting?: { reason?: string; message?: string };
+    terminated?: Terminated;
+  };
   lastState?: { terminated?: Terminated };
 }
 

@@ -46,6 +46,8 @@ export interface OperatorOptions {
   api: Api;
   /** Namespace of the jobs; undefined: all. */
   namespace: string | undefined;
+  /** Where the operator itself runs. */
+  ownNamespace: string;
   log: Logger;
   /** Makes the link to a job. Default: a client of the job. */
   link?: (options: JobLinkOptions) => JobHandle;
@@ -228,10 +230,11 @@ export class Operator {
         one.ofJob(namespace, name).filter((object) => ownedBy(object, job)),
       ),
       extras: new Set([...this.owned.values()].filter((one) => one.exists).map(({ kind }) => kind)),
+      operatorNamespace: this.options.ownNamespace,
       secret: await this.hasSecret(job),
       ...{ report: link?.report, asked: link?.asked, saved: link?.saved },
       ...{ planned: link?.planned, heardAt: link?.heardAt, asking: link !== undefined && !link.looked },
-      refusals: this.hands.refusals.of(job),
+      ...{ refusals: this.hands.refusals.of(job), attempted: this.hands.refusals.attempted(job) },
       troubles: await troublesOf(this.options.api, pods, this.now()),
       scalers: this.scalersOf(namespace, name),
     };

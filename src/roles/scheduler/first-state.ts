@@ -2,7 +2,7 @@
 import { type DurableState, newJob, stateOf } from '../../core/scheduler/scheduler.js';
 import { checkJob, duringTerm, type Tenure } from './candidate.js';
 import { checkPlan } from './checkpoints.js';
-import { type FirstState, ownState } from './owner.js';
+import { discardLater, type FirstState, ownState } from './owner.js';
 import { restoredState } from './restored.js';
 import type { SchedulerOptions } from './scheduler-options.js';
 
@@ -21,6 +21,10 @@ export async function firstState(options: SchedulerOptions, tenure?: Tenure): Pr
     return owner ? { ...state, owner: owner.uid } : state;
   };
   const during = <T>(work: Promise<T>): Promise<T> => duringTerm(work, tenure?.over);
-  if (!stored) return { state: await during(begin()), resumed: false, unwritten: true };
+  if (!stored) {
+    const state = await during(begin());
+    await during(discardLater(store, owner));
+    return { state, resumed: false, unwritten: true };
+  }
   return during(ownState({ store, entries, log }, stored, owner, begin));
 }

@@ -29,6 +29,17 @@ export interface JobOwner {
   foreign: ForeignChoice;
 }
 
+/** Places of later lives of a job begin so, inside the place of the first one. */
+const LATER_LIVES = 'life-';
+
+/** Removes what later lives of another job have left. Before anything is written: then it is done again. */
+export const discardLater = async (
+  store: Pick<StateStore, 'clearInside'>,
+  owner: JobOwner | undefined,
+): Promise<void> => {
+  if (owner?.foreign === 'discard') await store.clearInside?.(LATER_LIVES);
+};
+
 /** @throws FOREIGN_STATE */
 function refuse(job: string, before: string, uid: string): never {
   const what = `the state there is that of job ${before} (${job}), and this scheduler is for job ${uid}`;
@@ -49,7 +60,7 @@ export interface FirstState {
 
 /** A store with the entries that were read from it. */
 interface LoadedStore {
-  store: Pick<StateStore, 'write'>;
+  store: Pick<StateStore, 'write' | 'clearInside'>;
   entries: StateEntries;
   log: Logger;
 }
@@ -76,6 +87,7 @@ export async function ownState(
   if (before !== undefined && foreign === 'refuse') refuse(map.job, before, uid);
   if (before !== undefined && foreign === 'discard') {
     const fresh = await begin();
+    await discardLater(store, owner);
     const changes = withoutAll(entries);
     for (const [key, value] of entriesOf(fresh)) changes.set(key, value);
     await store.write(changes);

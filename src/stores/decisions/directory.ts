@@ -89,6 +89,15 @@ class DirectoryStore implements StateStore {
     return done;
   }
 
+  async clearInside(name: string): Promise<void> {
+    try {
+      const inside = (await readdir(this.path)).filter((one) => one.startsWith(name));
+      for (const one of inside) await rm(join(this.path, one), { recursive: true });
+    } catch (error) {
+      if (!isMissing(error)) throw unusable(this.path, error);
+    }
+  }
+
   async close(): Promise<void> {
     await this.last.catch(() => {});
     await this.written?.file.close();

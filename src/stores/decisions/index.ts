@@ -12,6 +12,11 @@ export interface StateStore {
    * Writes are applied in call order. @throws STORE_FAILED
    */
   write(changes: Entries): Promise<void>;
+  /**
+   * Removes what other stores have at places inside this one whose names begin with `name`, before anything
+   * is written here. Absent: there are no places inside. @throws DEPOSED, STORE_FAILED
+   */
+  clearInside?(name: string): Promise<void>;
   close(): Promise<void>;
   /** Where several schedulers may use the store at once: one of them leads. */
   readonly election?: Election;

@@ -69,6 +69,11 @@ describe('a scheduler', () => {
     expect(forced(silent([outOfService('n2', true)]))).toEqual([]);
   });
 
+  it('stays until it was asked, where another one on its volume would do harm', () => {
+    expect(forced({ ...silent([], false), asking: true })).toEqual([]);
+    expect(forced({ ...silent([], false), asking: false })).toEqual(IT);
+  });
+
   it('stays while it answers, whatever became of its Node object', () => {
     const { report } = running();
     expect(forced({ ...silent([]), report })).toEqual([]);

@@ -2,10 +2,10 @@
  * deploy/crds is written from src/fleet/operator/types.ts: `npx vitest run test/fleet/operator/crds.test.ts
  * -u`.
  */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { dump, loadAll } from 'js-yaml';
+import { dump, load, loadAll } from 'js-yaml';
 import { expect, it } from 'vitest';
 import { RESOURCES } from '../../../src/fleet/operator/api/resources.js';
 import { crds } from '../../../src/fleet/operator/crds.js';
@@ -49,6 +49,28 @@ it('the chart has the same rights', async () => {
   const head = '# Those of the Role in deploy/operator.yaml (test/fleet/operator/crds.test.ts writes it).';
   const text = `${head}\n${dump(role!.rules, { lineWidth: 108 })}`;
   await expect(text).toMatchFileSnapshot(join(ROOT, 'deploy/chart/rules.yaml'));
+});
+
+it('the chart has a schema of its values: each is in it, and no other one is taken', () => {
+  const chart = (name: string) => readFileSync(join(ROOT, 'deploy/chart', name), 'utf8');
+  const schema = JSON.parse(chart('values.schema.json')) as JsonSchema;
+  const values = load(chart('values.yaml')) as Record<string, unknown>;
+  // "global" is of Helm itself.
+  expect(
+    Object.keys(schema.properties!)
+      .filter((name) => name !== 'global')
+      .sort(),
+  ).toEqual(Object.keys(values).sort());
+  for (const name of ['image', 'metrics'])
+    expect(Object.keys(schema.properties![name]!.properties!).sort()).toEqual(
+      Object.keys(values[name] as object).sort(),
+    );
+  for (const each of [schema, schema.properties!.image, schema.properties!.metrics])
+    expect(each!.additionalProperties).toBe(false);
+  const used = readdirSync(join(ROOT, 'deploy/chart/templates')).flatMap((file) => [
+    ...chart(`templates/${file}`).matchAll(/\.Values\.(\w+)/g),
+  ]);
+  for (const [, name] of used) expect(values).toHaveProperty(name!);
 });
 
 /** Violations of what the API server demands of a structural schema, and of defaults. */

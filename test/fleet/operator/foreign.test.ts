@@ -89,6 +89,38 @@ describe.each([
   });
 });
 
+describe('a job that was suspended', () => {
+  /** A job whose second life finds that of a job before it. */
+  const second = (choice: 'adopt' | 'discard'): ObservedJob => {
+    const observed = refused(ofChoice(choice));
+    observed.job.status = { ...observed.job.status, life: 2, restore: 's3://b/movies' };
+    const then = step(observed, reconcile(observed));
+    const pods = then.pods.map((pod) =>
+      pod.metadata.labels!['kintsugi.dev/role'] === 'scheduler'
+        ? lived(
+            { ...pod, ...schedulersOf(then)[0]! },
+            { ready: false, exit: { exitCode: 2, message: REFUSED } },
+          )
+        : pod,
+    );
+    return { ...then, pods };
+  };
+
+  it('goes on with its own checkpoint: it adopts nothing, and says what to do', () => {
+    const observed = second('adopt');
+    expect(envOf(observed)).not.toHaveProperty('KINTSUGI_FOREIGN_STATE');
+    const then = step(observed, reconcile(observed));
+    expect(deleted(reconcile(then))).toEqual([]);
+    const { message } = conditionIn(then)!;
+    expect(message).toMatch(/uid-old.*"discard" deletes it and goes on with the checkpoint/);
+    expect(message).not.toContain('"adopt" goes on');
+  });
+
+  it('discards what it is told to discard, in each of its lives', () => {
+    expect(envOf(second('discard'))).toMatchObject({ KINTSUGI_FOREIGN_STATE: 'discard' });
+  });
+});
+
 describe('a job with no such state', () => {
   it('tells its scheduler whose it is, and has no such condition', () => {
     const first = observedOf({ job: ofChoice('refuse') });

@@ -56,7 +56,7 @@ server.onChange = (kind, object, gone) => {
 
 function begin(): Operator {
   return new Operator({
-    ...{ api: server, namespace: 'ml', log: QUIET as never },
+    ...{ api: server, namespace: 'ml', ownNamespace: 'ml', log: QUIET as never },
     link: (options): JobHandle => ({
       options,
       get report() {

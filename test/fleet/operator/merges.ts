@@ -102,6 +102,33 @@ export const MERGES: readonly Merge[] = [
     patch: named({ env: [{ name: 'A', value: '1', valueFrom: null }] }),
   },
   {
+    what: 'another source of a variable takes the place of the one before',
+    base: container({
+      env: [
+        { name: 'A', valueFrom: { fieldRef: { fieldPath: 'metadata.name' } } },
+        { name: 'B', valueFrom: { secretKeyRef: { name: 's', key: 'k', optional: true } } },
+      ],
+    }),
+    given: named({
+      env: [
+        { name: 'A', valueFrom: { secretKeyRef: { name: 'mine', key: 'k' } } },
+        { name: 'B', valueFrom: { secretKeyRef: { name: 'mine', key: 'k' } } },
+      ],
+    }),
+    merged: container({
+      env: [
+        { name: 'A', valueFrom: { secretKeyRef: { name: 'mine', key: 'k' } } },
+        { name: 'B', valueFrom: { secretKeyRef: { name: 'mine', key: 'k' } } },
+      ],
+    }),
+    patch: named({
+      env: [
+        { name: 'A', valueFrom: { secretKeyRef: { name: 'mine', key: 'k' }, fieldRef: null } },
+        { name: 'B', valueFrom: { secretKeyRef: { name: 'mine', key: 'k', optional: null } } },
+      ],
+    }),
+  },
+  {
     what: 'mounts by path, devices by path, ports by number',
     base: container({
       volumeMounts: [{ name: 'tmp', mountPath: '/tmp' }],

@@ -53,18 +53,6 @@ describe('the store of a scheduler', () => {
   });
 });
 
-it('a network policy lets in the job and the operator, and goes when nobody wants it', () => {
-  const observed = observedOf({ job: jobOf({ networkPolicy: { mode: 'Job' } }) });
-  const actions = reconcile(observed);
-  const policy = actionsOf(actions, 'apply').find(({ object }) => object.kind === 'NetworkPolicy')!.object;
-  expect(policy.spec).toMatchObject({
-    ingress: [{ from: [{ podSelector: { matchLabels: { 'kintsugi.dev/job': 'movies' } } }, {}] }],
-  });
-  const then = step(observed, actions);
-  const open = { ...then, job: { ...jobOf(), status: then.job.status! } };
-  expect(deleted(reconcile(open))).toEqual(['movies']);
-});
-
 it.each([
   ['node', '$(NODE_NAME)', false],
   ['zone', '$(ZONE)', true],

@@ -78,6 +78,33 @@ it('Pods that are refused burn no index, write no status, and keep their names',
   ]);
 });
 
+it('another operator, which knows nothing of refusals, burns no index either', async () => {
+  const world = new World(1);
+  onTestFinished(() => world.operator.stop());
+  const { server } = world;
+  let [refusals, full] = [0, true];
+  server.refuses = (kind, { metadata }) => {
+    if (kind !== 'Pod' || !full) return undefined;
+    refusals++;
+    return new ApiError(403, 'Forbidden', `pods "${metadata.name}" is forbidden: exceeded quota: few`);
+  };
+  const isStuck = () => world.job()?.status?.reason === 'Quota';
+  await world.operator.start();
+  world.start(jobOf());
+  await server.until(() => refusals >= 12 && isStuck());
+  for (let successor = 0; successor < 3; successor++) {
+    await world.operator.stop();
+    const before = refusals;
+    await world.begin().start();
+    await server.until(() => refusals >= before + 5 && isStuck());
+    expect(world.job().status!.nextIndex).toEqual({ ps: 4, worker: 2 });
+  }
+  full = false;
+  await world.until(() => world.active('ps').length === 4 && world.active('worker').length === 2);
+  expect(world.job().status!.nextIndex).toEqual({ ps: 8, worker: 4 });
+  await world.until(() => world.job().status?.reason === undefined);
+});
+
 it('an index is not used again after an answer that is missing', async () => {
   const world = new World(1);
   onTestFinished(() => world.operator.stop());

@@ -107,6 +107,19 @@ describe('a deleted job in etcd', () => {
     expect(actions).toEqual([{ kind: 'hold', held: false }]);
   });
 
+  it('goes when its container has succeeded, whatever runs beside it', () => {
+    const first = doomed();
+    const pod = lived(created(reconcile(first))[0]!, { exit: { exitCode: 0 } });
+    const sidecar = { name: 'proxy', ready: true, restartCount: 0, state: { running: {} } };
+    pod.status!.containerStatuses!.unshift(sidecar);
+    expect(reconcile({ ...first, now: START + 120_000, pods: [pod] })).toEqual([
+      { kind: 'hold', held: false },
+    ]);
+    // A container that begins again has not succeeded.
+    const again = lived(pod, { exit: { exitCode: 0 }, again: true });
+    expect(isFree(reconcile({ ...first, pods: [again] }))).toBe(false);
+  });
+
   it.each([
     ['an older image does not know how', { exit: { exitCode: 2, message: 'kintsugi: BAD_ARGUMENT: no' } }, 0],
     ['it took too long', { exit: { exitCode: 1, message: 'kintsugi: STORE_FAILED: away' } }, 120_000],
@@ -135,6 +148,25 @@ describe('a deleted job in etcd', () => {
     });
     expect(reconcile(never)).toEqual([{ kind: 'hold', held: false }]);
   });
+});
+
+it('a job that is made again has the Pod go that removes keys for the one before', () => {
+  const pod = lived(created(reconcile(doomed()))[0]!);
+  const job = etcdJob();
+  job.metadata.uid = 'another';
+  const observed = running(job);
+  const actions = reconcile({ ...observed, pods: [...observed.pods, pod] });
+  expect(deleted(actions)).toEqual([pod.metadata.name]);
+  expect(actionsOf(actions, 'delete')[0]).toMatchObject({ graceSeconds: 1 });
+  const ending = lived(pod, { deleting: true });
+  ending.metadata.deletionGracePeriodSeconds = 1;
+  expect(deleted(reconcile({ ...observed, pods: [...observed.pods, ending] }))).toEqual([]);
+  // The second job is deleted in its turn: it waits for a Pod of its own, and that of the first goes, too.
+  const { metadata } = observed.job;
+  Object.assign(metadata, { deletionTimestamp: new Date(START).toISOString(), finalizers: [...HELD] });
+  const last = reconcile({ ...observed, pods: [pod] });
+  expect(deleted(last)).toEqual([pod.metadata.name]);
+  expect(names(created(last))).toEqual(['movies-removal-another']);
 });
 
 it('an operator holds a job in etcd, removes its keys when it is deleted, and lets it go', async () => {

@@ -74,6 +74,27 @@ const underWay = (
   return { ...observed, asked: told, report: { ...observed.report!, changes } };
 };
 
+describe('replicas that somebody applies on the server', () => {
+  const appliedBy = (manager: string, role: 'ps' | 'worker', operation = 'Apply') => {
+    const job = jobOf({ ps: { replicas: 5 } });
+    const fieldsV1 = { 'f:spec': { 'f:replicaSpecs': { [`f:${role}`]: { 'f:replicas': {} } } } };
+    job.metadata.managedFields = [{ manager, operation, fieldsV1 }];
+    return withScalers([out(1)], job).scalers![0]!.status!;
+  };
+
+  it('are that manager’s: a ScaleOut fails, and says who has to change them', () => {
+    const status = appliedBy('argocd', 'ps');
+    expect(status).toMatchObject({ phase: 'ScaleFailed', reason: 'DeclaredElsewhere' });
+    expect(status.message).toMatch(/^"argocd" applies replicas of ps, .*take them out of what it applies/);
+  });
+
+  it('are not, where they are of another role, were set by hand, or by an earlier ScaleOut', () => {
+    expect(appliedBy('argocd', 'worker').phase).toBe('Scaling');
+    expect(appliedBy('kubectl-client-side-apply', 'ps', 'Update').phase).toBe('Scaling');
+    expect(appliedBy('kintsugi-scaling-ps', 'ps').phase).toBe('Scaling');
+  });
+});
+
 describe('a ScaleOut of PS', () => {
   const job = jobOf({ ps: { replicas: 5, maxReplicas: 7 } });
 

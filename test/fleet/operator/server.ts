@@ -7,6 +7,7 @@ import type { Selection } from '../../../src/fleet/operator/api/api.js';
 import {
   type Api,
   ApiError,
+  type CreateOptions,
   type DeleteOptions,
   type Listed,
   type WatchEvent,
@@ -141,11 +142,16 @@ export class MemoryServer implements Api {
     return structuredClone(this.need(kind, namespace, name)) as unknown as T;
   }
 
-  async create<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest): Promise<T> {
+  async create<T extends KubeObject>(
+    kind: ResourceKind,
+    object: ObjectManifest,
+    { dryRun }: CreateOptions = {},
+  ): Promise<T> {
     await this.request('create');
     this.admit(kind, object);
     const { namespace, name } = object.metadata;
     if (this.objects.has(keyOf(kind, namespace, name))) throw new ApiError(409, 'AlreadyExists', name);
+    if (dryRun) return structuredClone(object) as unknown as T;
     this.put(kind, object);
     return this.told(kind, namespace, name);
   }
@@ -190,8 +196,13 @@ export class MemoryServer implements Api {
     this.admit(kind, object);
     const { namespace, name } = object.metadata;
     const there = this.objects.get(keyOf(kind, namespace, name));
+    const { resourceVersion } = object.metadata;
+    if (resourceVersion !== undefined && there?.metadata.resourceVersion !== resourceVersion)
+      throw new ApiError(409, 'Conflict', name);
     const metadata = { ...(there?.metadata ?? {}), ...object.metadata };
-    this.put(kind, { ...there, ...object, metadata } as Any);
+    // The count of a role is all that is applied of a job.
+    const spec = kind === 'TrainingJob' ? merged(there?.spec, object.spec) : object.spec;
+    this.put(kind, { ...there, ...object, ...(spec === undefined ? {} : { spec }), metadata } as Any);
     return this.told(kind, namespace, name);
   }
 
@@ -261,6 +272,15 @@ export class MemoryServer implements Api {
     for (const done of this.waiting) done();
     this.onChange(kind, object, type === 'DELETED');
   }
+}
+
+function merged(base: unknown, given: unknown): unknown {
+  if (typeof base !== 'object' || typeof given !== 'object' || !base || !given) return given;
+  const fields = Object.entries(given).map(([name, value]) => [
+    name,
+    merged((base as Record<string, unknown>)[name], value),
+  ]);
+  return { ...base, ...Object.fromEntries(fields) };
 }
 
 function fits({ metadata }: KubeObject, namespace: string | undefined, labels: string | undefined): boolean {

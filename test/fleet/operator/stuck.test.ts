@@ -71,6 +71,25 @@ describe('a job is stuck', () => {
     expect(conditionOf(observed)!.message).toContain('securityContext.fsGroup');
   });
 
+  it('that has ended again and again, and not one that served between its ends', () => {
+    const minutes = (ago: number) => new Date(START - ago * 60_000).toISOString();
+    const ended = (from: number, to: number, state: ContainerStatus['state']) => {
+      const terminated = { exitCode: 137, startedAt: minutes(from), finishedAt: minutes(to) };
+      const container = { ...waiting('', ''), restartCount: 2, state, lastState: { terminated } };
+      return conditionOf(
+        passed(withPod(running(), NEW, { phase: 'Running', containerStatuses: [container as never] })),
+      )?.reason;
+    };
+    const since = (ago: number) => ({ running: { startedAt: minutes(ago) } });
+    expect(ended(2, 1, since(1))).toBe('Crashing');
+    // A role waits ten minutes for its job before it ends.
+    expect(ended(12, 1, since(1))).toBe('Crashing');
+    // The process before served for a week.
+    expect(ended(10_000, 1, since(1))).toBeUndefined();
+    // Both ends were long ago, and the process has run since.
+    expect(ended(10_003, 10_001, since(10_000))).toBeUndefined();
+  });
+
   it('until it goes on, and says so', () => {
     const observed = withStatus(unplaced('0/3 nodes are available'));
     const again = passed({ ...observed, pods: running().pods });

@@ -32,6 +32,18 @@ describe('a strategic merge', () => {
     }
   });
 
+  it('takes null in place of items for no items, which is what YAML has when all lines are gone', () => {
+    const env = [{ name: 'A', value: '1' }];
+    const base = { containers: [{ name: 'kintsugi', env, args: ['a'] }], volumes: [{ name: 'tmp' }] };
+    const gone = { containers: [{ name: 'kintsugi', env: null, ports: null }], volumes: null };
+    expect(mergePodSpec(base, gone as never)).toEqual(base);
+    expect(mergePodSpec(base, { containers: null } as never)).toEqual(base);
+    expect(mergePodSpec({}, { ...gone, initContainers: null } as never)).toEqual({
+      containers: [{ name: 'kintsugi' }],
+    });
+    expect(mainWith({ env: null, volumeMounts: null })).toEqual(mainWith({}));
+  });
+
   it.each([
     [{ $patch: 'replace' }, 'template.spec.$patch'],
     [{ containers: [{ name: 'side', $patch: 'delete' }] }, 'template.spec.containers[0].$patch'],

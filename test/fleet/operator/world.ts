@@ -60,7 +60,7 @@ export class World {
 
   begin(): Operator {
     this.operator = new Operator({
-      ...{ api: this.server, namespace: 'ml', log: QUIET as never, resyncMs: 2000 },
+      ...{ api: this.server, namespace: 'ml', ownNamespace: 'ml', log: QUIET as never, resyncMs: 2000 },
       link: (options) => this.link(options),
     });
     return this.operator;

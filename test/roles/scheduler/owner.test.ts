@@ -9,28 +9,34 @@ import type { StateStore } from '../../../src/stores/decisions/index.js';
 import { Etcd, hasEtcd } from '../../stores/decisions/etcd-server.js';
 import { client, EventLog, ps, redundant, rejection, scheduler, temporaryDirectory } from '../support.js';
 
-type Place = () => StateStore;
+/** A place for the state; each call is the store of another process. `where`: its address. */
+type Place = (() => StateStore) & { where: string };
 
-/** A place for the state; each call is the store of another process. */
-const PLACES: [name: string, make: () => Promise<Place>][] = [
+const placeAt = (where: string, open: (where: string) => StateStore): Place =>
+  Object.assign(() => open(where), { where });
+
+/** Makes a place of its own, or one of this name inside another one. */
+type MakePlace = (outer?: Place, name?: string) => Promise<Place>;
+
+const PLACES: [name: string, make: MakePlace][] = [
   [
     'a directory',
-    async () => {
-      const path = join(temporaryDirectory(), 'job');
-      return () => openDirectoryStore(path);
-    },
+    async (outer, name = '') =>
+      placeAt(outer ? join(outer.where, name) : join(temporaryDirectory(), 'job'), openDirectoryStore),
   ],
   ...((hasEtcd
     ? [
         [
           'etcd',
-          async () => {
-            const { port } = await Etcd.start();
-            return () => openEtcdStore(`etcd://127.0.0.1:${port}/jobs/movies`, { leaseMs: 1000 });
+          async (outer, name) => {
+            const where = outer
+              ? `${outer.where}/${name}`
+              : `etcd://127.0.0.1:${(await Etcd.start()).port}/jobs/movies`;
+            return placeAt(where, (url) => openEtcdStore(url, { leaseMs: 1000 }));
           },
         ],
       ]
-    : []) as [string, () => Promise<Place>][]),
+    : []) as [string, MakePlace][]),
 ];
 
 const of = (uid: string, foreign: JobOwner['foreign'] = 'refuse'): JobOwner => ({ uid, foreign });
@@ -66,6 +72,13 @@ const jobOf = async ({ address }: RunningScheduler): Promise<string> => {
   await asking.close();
   return job;
 };
+
+/** A scheduler of the second job discards what it finds, has this job then, and ends. */
+async function discarding(store: StateStore, job: string, started = job): Promise<void> {
+  const running = await scheduler({ store, job: started, owner: of('uid-2', 'discard') });
+  expect(await jobOf(running)).toBe(job);
+  await running.close();
+}
 
 const ownerIn = async (store: StateStore): Promise<unknown> => {
   await store.election?.lead('looks', {
@@ -122,6 +135,28 @@ describe.each(PLACES)('the state in %s', (_, make) => {
     expect((await asking.status()).nodes).toEqual([]);
     await ps({ scheduler: next.address });
     await redundant(asking);
+  });
+
+  it('is discarded with that of all lives of the job, and nothing else goes', async () => {
+    const place = await make();
+    const [second, other] = [await make(place, 'life-2'), await make(place, 'lifelong')];
+    for (const where of [place, second, other]) await lived(where(), of('uid-1'));
+    await discarding(place(), 'second');
+    expect(await ownerIn(place())).toBe('uid-2');
+    expect(await ownerIn(second())).toBeUndefined();
+    expect(await ownerIn(other())).toBe('uid-1');
+    // The job that has discarded it goes on as its own, and what it writes there later stays.
+    await lived(second(), of('uid-2'));
+    await discarding(place(), 'second', 'third');
+    expect(await ownerIn(second())).toBe('uid-2');
+  });
+
+  it('of later lives is discarded where the first life has left none', async () => {
+    const place = await make();
+    const second = await make(place, 'life-2');
+    await lived(second(), of('uid-1'));
+    await discarding(place(), 'second');
+    expect(await ownerIn(second())).toBeUndefined();
   });
 
   it('without an owner, which an earlier version has written, is adopted', async () => {

@@ -71,7 +71,10 @@ export interface Api {
   replace<T extends KubeObject>(kind: ResourceKind, object: KubeObject, subresource?: 'status'): Promise<T>;
   /** Sets the named fields of the status, and leaves the others. */
   patchStatus<T extends KubeObject>(kind: ResourceKind, object: KubeObject, status: object): Promise<T>;
-  /** Server-side apply: sets the named fields, and leaves the others to their owners. */
-  apply<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest): Promise<T>;
+  /**
+   * Server-side apply: sets the named fields, and leaves the others to their owners. Where `object` names a
+   * version, only on that one. `manager`: who owns these fields, instead of the operator as such.
+   */
+  apply<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest, manager?: string): Promise<T>;
   delete(kind: ResourceKind, namespace: string, name: string, options?: DeleteOptions): Promise<void>;
 }

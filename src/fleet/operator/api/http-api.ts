@@ -102,30 +102,38 @@ export class HttpApi implements Api {
     { dryRun = false }: CreateOptions = {},
   ): Promise<T> {
     // A field that is not known is mostly one that is misspelt, and would be dropped silently.
-    const query = new URLSearchParams({ fieldValidation: 'Strict', ...(dryRun ? { dryRun: 'All' } : {}) });
+    const query = new URLSearchParams({
+      ...{ fieldManager: FIELD_MANAGER, fieldValidation: 'Strict' },
+      ...(dryRun ? { dryRun: 'All' } : {}),
+    });
     const path = `${pathOf(kind, object.metadata.namespace)}?${query}`;
     return this.json({ method: 'POST', path, body: object, silentMs: REQUEST_MS }, 'create');
   }
 
   replace<T extends KubeObject>(kind: ResourceKind, object: KubeObject, subresource?: 'status'): Promise<T> {
     const { namespace, name } = object.metadata;
-    const path = `${pathOf(kind, namespace, name)}${subresource ? `/${subresource}` : ''}`;
+    const query = new URLSearchParams({ fieldManager: FIELD_MANAGER });
+    const path = `${pathOf(kind, namespace, name)}${subresource ? `/${subresource}` : ''}?${query}`;
     return this.json({ method: 'PUT', path, body: object, silentMs: REQUEST_MS }, 'update');
   }
 
   patchStatus<T extends KubeObject>(kind: ResourceKind, object: KubeObject, status: object): Promise<T> {
     const { namespace, name, uid } = object.metadata;
-    const path = `${pathOf(kind, namespace, name)}/status`;
+    const path = `${pathOf(kind, namespace, name)}/status?fieldManager=${FIELD_MANAGER}`;
     // The server refuses a uid that is not that of the object with this name.
     const body = { metadata: { uid }, status };
     const type = 'application/strategic-merge-patch+json';
     return this.json({ method: 'PATCH', path, body, type, silentMs: REQUEST_MS }, 'patch');
   }
 
-  apply<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest): Promise<T> {
+  apply<T extends KubeObject>(
+    kind: ResourceKind,
+    object: ObjectManifest,
+    fieldManager = FIELD_MANAGER,
+  ): Promise<T> {
     const { namespace, name } = object.metadata;
     const query = new URLSearchParams({
-      ...{ fieldManager: FIELD_MANAGER, force: 'true', fieldValidation: 'Strict' },
+      ...{ fieldManager, force: 'true', fieldValidation: 'Strict' },
     });
     const path = `${pathOf(kind, namespace, name)}?${query}`;
     const type = 'application/apply-patch+yaml';

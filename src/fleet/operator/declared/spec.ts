@@ -1,5 +1,17 @@
 /** Spec of a TrainingJob. */
-import { choice, defaulted, flag, immutable, integer, list, map, object, required, text } from '../schema.js';
+import {
+  choice,
+  defaulted,
+  flag,
+  immutable,
+  integer,
+  list,
+  map,
+  object,
+  open,
+  required,
+  text,
+} from '../schema.js';
 import { TEMPLATE } from './template.js';
 
 /** A quantity of more than nothing. */
@@ -197,12 +209,30 @@ export const SPEC = object(
       { ps: MOST, worker: MOST },
     ),
     networkPolicy: defaulted(
-      object('Who may reach its Pods.', {
-        mode: defaulted(
-          choice('"Job": the Pods of the job and the operator. "None": everybody.', ['None', 'Job']),
-          'None',
-        ),
-      }),
+      object(
+        'Who may reach its Pods, and whom they may reach.',
+        {
+          mode: defaulted(
+            choice('"Job": the Pods of the job and the operator. "None": everybody.', ['None', 'Job']),
+            'None',
+          ),
+          prometheus: object('Pods that scrape the metrics of the job.', {
+            namespace: required(text('Their namespace.', { minLength: 1, maxLength: 63 })),
+            podLabels: map('Their labels. Default: all Pods of the namespace.', text('')),
+          }),
+          egress: list(
+            'What its Pods reach besides each other and DNS: rules of a NetworkPolicy, for etcd, object ' +
+              'stores and data. Absent: everything.',
+            open<object>(''),
+          ),
+        },
+        [
+          {
+            rule: "self.mode == 'Job' || !(has(self.prometheus) || has(self.egress))",
+            message: 'prometheus and egress need mode "Job"',
+          },
+        ],
+      ),
       {},
     ),
     auth: object('Who may talk to the job.', {

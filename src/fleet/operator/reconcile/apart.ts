@@ -32,12 +32,13 @@ export const isGone = (node: KubeNode | undefined): boolean =>
 
 /**
  * Deletes schedulers on machines that are gone, without waiting for a kubelet: their StatefulSet makes no
- * other Pod before. A machine whose scheduler answers is not gone, whatever became of its Node object. With
- * etcd that may be another scheduler's answer, and leases keep two from writing.
+ * other Pod before. A machine whose scheduler answers is not gone, whatever became of its Node object. One
+ * that was not asked yet may answer. With etcd that may be another scheduler's answer, and leases keep two
+ * from writing.
  */
 export function stranded(observed: ObservedJob, census: Census): Action[] {
-  const { job, nodes, report } = observed;
-  if (report && !job.spec.scheduler.store.etcd) return [];
+  const { job, nodes, report, asking = false } = observed;
+  if ((report || asking) && !job.spec.scheduler.store.etcd) return [];
   return census.scheduler.flatMap((member): Action[] => {
     const { nodeName } = member.pod.spec;
     if (nodeName === undefined) return [];

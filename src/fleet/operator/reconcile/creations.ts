@@ -3,10 +3,11 @@ import type { TrainingJobStatus } from '../types.js';
 import type { Census, Member } from './census.js';
 import { withMemory } from './memory.js';
 import { INDEX_LABEL, type Replicated, ROLE_LABEL, selectorOf } from './names.js';
-import type { Action, ObservedJob } from './observed.js';
+import type { Action, ObservedJob, RefusedObject } from './observed.js';
 import { podOf } from './pods.js';
 import { staying } from './scaling/asks.js';
 import type { ScalingGoal } from './scaling/goal.js';
+import { wasRefused } from './stuck.js';
 import { finishedWorkers, ownFailures } from './verdict.js';
 
 /** Pause between the end of a failed worker and its replacement; it doubles with each further failure. */
@@ -25,17 +26,31 @@ function replacedAt(census: Census, restartCount: number): number {
   return Math.max(0, ...ends) + Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (restartCount - 2));
 }
 
+const refusedOf = ({ refusals = [] }: ObservedJob, role: Replicated): RefusedObject[] =>
+  refusals.filter(
+    ({ object: { kind, metadata } }) => kind === 'Pod' && metadata.labels?.[ROLE_LABEL] === role,
+  );
+
+/**
+ * Whether the API server is only asked about the next Pod. An operator that begins does not know which
+ * indices were refused, and would note others. So where the job was refused something it makes none before
+ * one would be taken.
+ */
+function asksFirst(observed: ObservedJob, role: Replicated): boolean {
+  const refused = refusedOf(observed, role);
+  if (refused.length > 0) return refused.every(({ tried }) => tried);
+  return wasRefused(observed.job) && observed.attempted?.has(role) === false;
+}
+
 /**
  * Indices of Pods that the API server has refused, ascending. No Pod has had them, so they are not used twice
  * when the same Pods are tried again.
  */
-function unmade({ refusals = [] }: ObservedJob, role: Replicated, members: readonly Member[]): number[] {
+function unmade(observed: ObservedJob, role: Replicated, members: readonly Member[]): number[] {
   const had = new Set(members.map(({ index }) => index));
-  return refusals
-    .filter((one) => one.unmade && one.object.kind === 'Pod')
-    .map(({ object }) => object.metadata.labels ?? {})
-    .filter((labels) => labels[ROLE_LABEL] === role)
-    .map((labels) => Number(labels[INDEX_LABEL]))
+  return refusedOf(observed, role)
+    .filter((one) => one.unmade && !one.tried)
+    .map(({ object }) => Number(object.metadata.labels?.[INDEX_LABEL]))
     .filter((index) => !had.has(index))
     .sort((a, b) => a - b);
 }
@@ -61,6 +76,10 @@ export function creations(
   const actions: Action[] = [];
   const make = (role: Replicated, count: number): void => {
     if (withheld.has(role)) return;
+    if (count > 0 && asksFirst(observed, role)) {
+      actions.push({ kind: 'try', object: podOf(job, role, next[role], selectorOf(job, role)) });
+      return;
+    }
     const free = unmade(observed, role, census[role]);
     for (let made = 0; made < count; made++) {
       const index = free.shift() ?? next[role]++;

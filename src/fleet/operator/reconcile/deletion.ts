@@ -6,7 +6,10 @@ import type { Action } from './observed.js';
  * The action that deletes a Pod. Without `graceSeconds` the Pod has the time that its spec says. With 0 its
  * object goes at once, whatever becomes of its processes.
  */
-export function deletion({ pod }: Member, graceSeconds?: number): Extract<Action, { kind: 'delete' }> {
+export function deletion(
+  { pod }: Pick<Member, 'pod'>,
+  graceSeconds?: number,
+): Extract<Action, { kind: 'delete' }> {
   const { apiVersion = 'v1', kind = 'Pod', metadata } = pod as Pod;
   return {
     kind: 'delete',

@@ -5,7 +5,6 @@ import type { TrainingJob } from '../types.js';
 import { extrasOf } from './extras.js';
 import {
   APPLIED,
-  JOB_LABEL,
   labelsOf,
   metaOf,
   psName,
@@ -14,6 +13,7 @@ import {
   secretName,
   selectorOf,
 } from './names.js';
+import { networkPolicyOf } from './network.js';
 import { type Beginning, podMeta, podSpecOf, STATE_VOLUME } from './pods.js';
 
 /** The address of the scheduler. It leads to the scheduler before that is ready, because PS wait for it. */
@@ -49,6 +49,8 @@ function schedulerOf(job: TrainingJob, replicas: number, start: Beginning): Obje
     spec: {
       ...{ replicas, serviceName: name, selector: { matchLabels: labels } },
       ...(etcd ? { podManagementPolicy: 'Parallel' } : {}),
+      // The operator has Pods of an older template replaced (outdated.ts).
+      updateStrategy: { type: 'OnDelete' },
       persistentVolumeClaimRetentionPolicy: { whenDeleted: deletionPolicy, whenScaled: 'Retain' },
       template: {
         metadata,
@@ -67,22 +69,6 @@ const claimOf = (size: string, storageClassName: string | undefined) => ({
     ...(storageClassName === undefined ? {} : { storageClassName }),
   },
 });
-
-/** Lets only Pods of the job, and the operator, reach its Pods. */
-function networkPolicyOf(job: TrainingJob): ObjectManifest {
-  const inside = { matchLabels: { [JOB_LABEL]: job.metadata.name } };
-  const operator = { matchLabels: { 'app.kubernetes.io/name': 'kintsugi-operator' } };
-  return {
-    apiVersion: 'networking.k8s.io/v1',
-    kind: 'NetworkPolicy',
-    metadata: metaOf(job, job.metadata.name),
-    spec: {
-      podSelector: inside,
-      policyTypes: ['Ingress'],
-      ingress: [{ from: [{ podSelector: inside }, { namespaceSelector: {}, podSelector: operator }] }],
-    },
-  };
-}
 
 /** Lets evictions take at most r PS at once. */
 function budgetOf(job: TrainingJob, ps: number): ObjectManifest {
@@ -113,8 +99,9 @@ export function fixturesOf(
   start: Beginning,
   leastPs: number,
   there: ReadonlySet<string>,
+  operatorNamespace = job.metadata.namespace ?? '',
 ): ObjectManifest[] {
-  const policies = job.spec.networkPolicy.mode === 'Job' ? [networkPolicyOf(job)] : [];
+  const policies = job.spec.networkPolicy.mode === 'Job' ? [networkPolicyOf(job, operatorNamespace)] : [];
   const own = [serviceOf(job), schedulerOf(job, schedulers, start), budgetOf(job, leastPs)];
   const all = [...own, ...policies, ...extrasOf(job, there)];
   return all.map((object) => {

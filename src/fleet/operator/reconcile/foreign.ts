@@ -12,16 +12,25 @@ import type { Action, ObservedJob } from './observed.js';
 const FOREIGN_ENV = 'KINTSUGI_FOREIGN_STATE';
 export const FOREIGN_CONDITION = 'ForeignState';
 
-const WHAT_TO_DO =
-  'spec.scheduler.foreignState says what becomes of it: "adopt" goes on with it, "discard" deletes it and ' +
-  'begins anew';
+const FIELD = 'spec.scheduler.foreignState';
+const WHAT_TO_DO = `${FIELD} says what becomes of it: "adopt" keeps it, "discard" deletes it and begins anew`;
+const RESUMED =
+  `a job that was suspended adopts nothing: ${FIELD} "discard" deletes it and goes on ` +
+  'with the checkpoint of this job';
+
+/** The choice that a scheduler is told. The first life may adopt: any other one begins with a checkpoint. */
+function toldChoice({ spec }: TrainingJob, life: number): string {
+  const { foreignState = 'refuse' } = spec.scheduler;
+  return foreignState === 'adopt' && life > 1 ? 'refuse' : foreignState;
+}
 
 /** Variables that tell a scheduler whose job it has. An older image ignores them. */
-export function ownerEnvironment({ metadata, spec }: TrainingJob): { name: string; value: string }[] {
-  const { foreignState = 'refuse' } = spec.scheduler;
+export function ownerEnvironment(job: TrainingJob, life: number): { name: string; value: string }[] {
+  const { uid } = job.metadata;
+  const choice = toldChoice(job, life);
   return [
-    ...(metadata.uid === undefined ? [] : [{ name: 'KINTSUGI_JOB_UID', value: metadata.uid }]),
-    ...(foreignState === 'refuse' ? [] : [{ name: FOREIGN_ENV, value: foreignState }]),
+    ...(uid === undefined ? [] : [{ name: 'KINTSUGI_JOB_UID', value: uid }]),
+    ...(choice === 'refuse' ? [] : [{ name: FOREIGN_ENV, value: choice }]),
   ];
 }
 
@@ -44,7 +53,8 @@ export function foreignCondition(
   const refused = settled ? undefined : inState(census.scheduler, 'active', 'failed').find(refuses);
   if (refused) {
     const [what = ''] = (lastError(refused.exit)?.message ?? '').split(' What to do: ');
-    return { type, status: 'True', reason: 'Refused', message: `${refused.name}: ${what} ${WHAT_TO_DO}` };
+    const advice = (job.status?.life ?? 1) > 1 ? RESUMED : WHAT_TO_DO;
+    return { type, status: 'True', reason: 'Refused', message: `${refused.name}: ${what} ${advice}` };
   }
   const before = job.status?.conditions?.find((one) => one.type === type);
   if (before === undefined) return undefined;
@@ -57,8 +67,8 @@ export function foreignCondition(
  * Pod that was never ready, whatever becomes of its template.
  */
 export function retold({ job }: Pick<ObservedJob, 'job'>, census: Census): Action[] {
-  const { foreignState = 'refuse' } = job.spec.scheduler;
+  const choice = toldChoice(job, job.status?.life ?? 1);
   return inState(census.scheduler, 'active', 'failed')
-    .filter((one) => refuses(one) && choiceOf(one) !== foreignState)
+    .filter((one) => refuses(one) && choiceOf(one) !== choice)
     .map((one) => ({ ...deletion(one, 1), asObserved: true as const }));
 }

@@ -3,9 +3,10 @@
  * merge patch:
  *
  * - Maps are merged field by field, at any depth. `null` takes a field away.
- * - A list whose type has a merge key is merged item by item: items of the same key are one.
+ * - A list whose type has a merge key is merged item by item: items of the same key are one. `null` there is
+ *   a list without items, as YAML has it when all lines are gone.
  * - Any other list, and any other value, takes the place of the operator's.
- * - An object that may have one source only, such as a volume, has that of the template.
+ * - An object that may have one source only, such as a volume or a variable, has that of the template.
  *
  * Unlike there, the operator's items come first in a list. So a variable of the template may refer to one of
  * the operator's, which stands before it.
@@ -20,6 +21,8 @@ interface Strategy {
   retains?: true;
   /** Fields of which an object has one at most. */
   oneOf?: readonly string[];
+  /** True: a map is not merged, and takes the place of the operator's. */
+  whole?: true;
   /** Strategies of fields of a map, or of the items of a list. */
   fields?: Readonly<Record<string, Strategy>>;
 }
@@ -29,7 +32,7 @@ const HANDLER: Strategy = { oneOf: ['exec', 'grpc', 'httpGet', 'sleep', 'tcpSock
 
 const CONTAINER_FIELDS: Readonly<Record<string, Strategy>> = {
   // A value, or where it comes from.
-  env: { key: 'name', retains: true },
+  env: { key: 'name', retains: true, fields: { valueFrom: { whole: true } } },
   ports: { key: 'containerPort' },
   volumeMounts: { key: 'mountPath' },
   volumeDevices: { key: 'devicePath' },
@@ -87,7 +90,7 @@ function mergeFields(
 ): FieldValues {
   const chosen = oneOf?.find((name) => isMap(given[name]));
   const goes = (name: string): boolean =>
-    given[name] === null ||
+    (given[name] === null && fields?.[name]?.key === undefined) ||
     (retains === true && name !== key && !(name in given)) ||
     (chosen !== undefined && name !== chosen && oneOf!.includes(name) && !(name in given));
   const kept = Object.entries(base).filter(([name]) => !goes(name));
@@ -110,6 +113,7 @@ function mergeItems(base: readonly unknown[], given: readonly unknown[], strateg
 }
 
 function mergeValue(base: unknown, given: unknown, strategy: Strategy): unknown {
+  if (isMap(given) && strategy.whole) return given;
   if (isMap(given)) return mergeFields(isMap(base) ? base : {}, given, strategy);
   if (Array.isArray(given) && strategy.key !== undefined)
     return mergeItems(Array.isArray(base) ? base : [], given, strategy);

@@ -89,6 +89,8 @@ export interface RefusedObject {
   message: string;
   /** True: each attempt was refused, so nobody has ever had this object. */
   unmade: boolean;
+  /** True: the server was only asked whether it would take it. */
+  tried?: boolean;
 }
 
 /** Everything that a pass knows of a job. Some parts may be older than others. */
@@ -103,6 +105,8 @@ export interface ObservedJob {
   /** Kinds of other software that the server has. */
   extras?: ReadonlySet<string> | undefined;
   nodes: readonly KubeNode[];
+  /** Where the operator runs. Absent: in the namespace of the job. */
+  operatorNamespace?: string | undefined;
   /** The Secret with the tokens exists. */
   secret: boolean;
   /** Absent: the job does not answer. */
@@ -116,6 +120,8 @@ export interface ObservedJob {
   saved?: ObservedCheckpoint | undefined;
   planned?: Planned | undefined;
   refusals?: readonly RefusedObject[] | undefined;
+  /** Roles of which this operator has asked for a Pod, refused or not. Absent: all. */
+  attempted?: ReadonlySet<string> | undefined;
   /** Words of machines about Pods that they cannot start, by name of the Pod. */
   troubles?: ReadonlyMap<string, string> | undefined;
   /** Every ScaleOut and ScaleIn of the job. */
@@ -155,7 +161,7 @@ export type Action =
   | { kind: 'checkpoint'; generation: number }
   /** Asks the job for another plan of its checkpoints; null: for none. Its state is `planned`. */
   | { kind: 'plan'; generation: number; plan: PlanReport | null }
-  /** Writes the spec of the job, on the version that was observed. */
+  /** Applies the count of a role, on the version of the job that was observed. */
   | { kind: 'resize'; role: 'ps' | 'worker'; replicas: number }
   /** Writes the condition that is a readiness gate of the Pod. */
   | { kind: 'gate'; pod: Pod; open: boolean }

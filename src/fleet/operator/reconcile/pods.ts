@@ -54,7 +54,7 @@ const HOST_LABELS: Record<TrainingJob['spec']['failureDomain'], string> = {
 };
 
 /** Environment of every role. Clients and workers do not get the token of nodes. */
-function environment(job: TrainingJob, role: PodRole): EnvVar[] {
+function environment(job: TrainingJob, role: PodRole, { life }: Beginning): EnvVar[] {
   const secret = secretName(job);
   return [
     fromField('POD_NAME', 'metadata.name'),
@@ -68,7 +68,7 @@ function environment(job: TrainingJob, role: PodRole): EnvVar[] {
     ...(role === 'worker' ? [] : [fromSecret('KINTSUGI_NODE_TOKEN', secret, 'nodeToken')]),
     // A Secret of the user's own may not have it: then /metrics answers nobody beyond the Pod.
     ...(job.spec.metrics ? [fromSecret('KINTSUGI_METRICS_TOKEN', secret, METRICS_KEY, true)] : []),
-    ...(role === 'scheduler' ? ownerEnvironment(job) : []),
+    ...(role === 'scheduler' ? ownerEnvironment(job, life) : []),
     ...tlsEnvironment(job),
   ];
 }
@@ -160,7 +160,7 @@ function containerOf(job: TrainingJob, role: PodRole, start: Beginning): Contain
     },
     // The last line says why a process has ended.
     terminationMessagePolicy: 'FallbackToLogsOnError',
-    env: environment(job, role),
+    env: environment(job, role, start),
     volumeMounts: [
       { name: 'tmp', mountPath: '/tmp' },
       ...(role === 'scheduler' && !spec.scheduler.store.etcd

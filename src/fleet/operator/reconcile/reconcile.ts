@@ -23,10 +23,11 @@ import { gates } from './gates.js';
 import { growthTold, starving } from './growth.js';
 import { schedulersOf, TOKEN_KEYS } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
+import { outdated } from './outdated.js';
 import { planning } from './plan.js';
 import { type Beginning, withSoundTemplates } from './pods.js';
 import { reclaimed } from './reclaim.js';
-import { holding, isHeld, removing } from './remains.js';
+import { holding, isHeld, removing, strayRemovals } from './remains.js';
 import { removals } from './removals.js';
 import { sameValue } from './same.js';
 import { asks } from './scaling/asks.js';
@@ -66,12 +67,12 @@ function told(job: TrainingJob, status: TrainingJobStatus): Action[] {
 
 /** Objects that a job always has: address, scheduler, disruption budget, tokens. */
 function fixtures(observed: ObservedJob, stage: Stage, start: Beginning, leastPs: number): Action[] {
-  const { job, owned, secret } = observed;
+  const { job, owned, secret, operatorNamespace } = observed;
   const ended = hasEnded(job.status);
   const cleans = job.spec.runPolicy.cleanPodPolicy !== 'None' && !keptForRescue(job.status);
   const stop = ended ? cleans : isPaused(stage);
   const extras = observed.extras ?? NONE;
-  const wanted = fixturesOf(job, stop ? 0 : schedulersOf(job), start, leastPs, extras);
+  const wanted = fixturesOf(job, stop ? 0 : schedulersOf(job), start, leastPs, extras, operatorNamespace);
   const actions: Action[] = wanted
     .filter((object) => !sameAs(object, owned))
     .map((object) => ({ kind: 'apply', object }));
@@ -134,7 +135,10 @@ export function reconcile(seen: ObservedJob): Action[] {
     ...(goesOn ? stuckTold(observed, stuck) : []),
     ...fixed,
     ...stranded(observed, census),
+    ...strayRemovals(observed),
     ...(goesOn ? retold(observed, census) : []),
+    // A job that saves itself needs the scheduler that it has.
+    ...(goesOn && (stage === 'none' || stage === 'held') ? outdated(observed, census) : []),
     ...making,
     ...(goesOn ? removals(observed, census, goal) : []),
     ...(goesOn && stage === 'none' ? asks(observed, census, goal) : []),

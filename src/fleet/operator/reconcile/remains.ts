@@ -36,6 +36,11 @@ function keysGo({ spec }: TrainingJob): boolean {
 export const holding = (job: TrainingJob): Action[] =>
   keysGo(job) && !isHeld(job) ? [{ kind: 'hold', held: true }] : [];
 
+/** Whether a Pod has not been told to end, or has longer for that than it needs. */
+const isStill = ({ metadata }: Pod): boolean =>
+  metadata.deletionTimestamp === undefined ||
+  (metadata.deletionGracePeriodSeconds ?? 0) > ENDED_GRACE_SECONDS;
+
 const removalName = ({ metadata }: TrainingJob): string =>
   `${metadata.name}-${REMOVAL_ROLE}-${(metadata.uid ?? '').slice(0, 8)}`;
 
@@ -76,6 +81,19 @@ function problemOf(pod: Pod | undefined, late: boolean): string | undefined {
   return exit?.message?.trim().split('\n').at(-1) || `nothing has removed them in ${LIMIT_MS / 1000} s`;
 }
 
+/** Whether the Pod has removed the keys. A container beside it, which somebody added, may run for ever. */
+function hasRemoved({ status }: Pod): boolean {
+  const container = status?.containerStatuses?.find(({ name }) => name === CONTAINER);
+  return status?.phase === 'Succeeded' || container?.state?.terminated?.exitCode === 0;
+}
+
+/** Deletes Pods that remove keys for an earlier job of this name, which was let go without them. */
+export const strayRemovals = ({ job, pods }: ObservedJob): Action[] =>
+  pods
+    .filter(({ metadata }) => metadata.labels?.[ROLE_LABEL] === REMOVAL_ROLE)
+    .filter((pod) => pod.metadata.name !== removalName(job) && isStill(pod))
+    .map((pod) => deletion({ pod }, ENDED_GRACE_SECONDS));
+
 /** Takes a deleted job apart, and lets it go when its keys are removed. */
 export function removing(observed: ObservedJob, census: Census): Action[] {
   const { job, now, pods, owned, extras = new Set() } = observed;
@@ -84,7 +102,7 @@ export function removing(observed: ObservedJob, census: Census): Action[] {
   if (job.status?.startPs === undefined) return [free];
   const pod = pods.find(({ metadata }) => metadata.name === removalName(job));
   // The Pod goes when the job has gone, as others do. Before that a pass would make it again.
-  if (pod?.status?.phase === 'Succeeded') return [free];
+  if (pod && hasRemoved(pod)) return [free];
   const limit = Date.parse(job.metadata.deletionTimestamp ?? '') + LIMIT_MS;
   const problem = problemOf(pod, now >= limit);
   if (problem !== undefined) {
@@ -96,11 +114,7 @@ export function removing(observed: ObservedJob, census: Census): Action[] {
   const set = fixturesOf(job, 0, start, 0, extras).filter(
     ({ kind, metadata }) => kind === 'StatefulSet' && metadata.name === schedulerName(job),
   );
-  const still = [...census.scheduler, ...census.ps, ...census.worker].filter(
-    ({ pod: { metadata } }) =>
-      metadata.deletionTimestamp === undefined ||
-      (metadata.deletionGracePeriodSeconds ?? 0) > ENDED_GRACE_SECONDS,
-  );
+  const still = [...census.scheduler, ...census.ps, ...census.worker].filter(({ pod }) => isStill(pod));
   // The keys are a scheduler's while it may run. One on a machine that does not answer is not waited for: the
   // removal waits until nobody leads.
   const ready = pod === undefined && here(census.scheduler).length === 0;
@@ -108,6 +122,7 @@ export function removing(observed: ObservedJob, census: Census): Action[] {
     ...set.filter((object) => !sameAs(object, owned)).map((object): Action => ({ kind: 'apply', object })),
     ...still.map((one) => deletion(one, ENDED_GRACE_SECONDS)),
     ...stranded(observed, census),
+    ...strayRemovals(observed),
     ...(ready ? [{ kind: 'create' as const, object: removalOf(job) }] : []),
     { kind: 'wake', at: limit },
   ];

@@ -1,9 +1,9 @@
 /** Why a job does not go on: what the API server does not take, and what its Pods wait for. */
-import type { ContainerStatus, ObjectCondition, Pod } from '../objects.js';
+import type { ContainerStatus, ObjectCondition, Pod, Terminated } from '../objects.js';
 import type { TrainingJob } from '../types.js';
 import { type Census, inState, lastExit, type Member } from './census.js';
 import { foreignCondition } from './foreign.js';
-import { REPLICATED } from './names.js';
+import { INDEX_LABEL, REPLICATED } from './names.js';
 import type { Action, ObservedJob, RefusedObject } from './observed.js';
 import { describeEnd } from './verdict.js';
 
@@ -31,6 +31,8 @@ export interface Stuck {
 
 /** A Pod that has a machine, and no container after so long, waits for something. */
 export const MOUNT_MS = 10_000;
+/** A process that lives so long has served: roles that wait in vain for their job end before. */
+const SERVED_MS = 15 * 60_000;
 const LONGEST_MESSAGE = 1000;
 
 const IMAGE = new Set([
@@ -44,15 +46,43 @@ const WRITABLE_HINT =
   'a volume takes what the user of the Pod writes when securityContext.fsGroup or an init container gives ' +
   'it the right, and when there is room';
 
+/** Reasons for which the API server has not taken something. */
+const OF_SERVER: ReadonlySet<string> = new Set<StuckReason>(['Refused', 'Admission', 'Quota']);
+
+/** The refusal that keeps the job, by its status. */
+function refusalIn({ status }: TrainingJob): Stuck | undefined {
+  const before = status?.conditions?.find(({ type }) => type === 'Stuck');
+  const { reason = '', message = '' } = before ?? {};
+  return before?.status === 'True' && OF_SERVER.has(reason)
+    ? { reason: reason as StuckReason, message }
+    : undefined;
+}
+export const wasRefused = (job: TrainingJob): boolean => refusalIn(job) !== undefined;
+
 function refusedFor({ message }: RefusedObject): StuckReason {
   if (/(exceeded|failed) quota/.test(message)) return 'Quota';
   if (/admission webhook|violates PodSecurity|ValidatingAdmissionPolicy/.test(message)) return 'Admission';
   return 'Refused';
 }
 
+/** Whether a process has lived so long as one that serves. Undefined times: it has not. */
+function lived(from: string | undefined, to: number): boolean {
+  return from !== undefined && to - Date.parse(from) >= SERVED_MS;
+}
+
+/**
+ * Whether a container ends again and again. The count of its restarts alone says nothing of when they were.
+ */
+function isCrashing({ state, restartCount }: ContainerStatus, exit: Terminated, now: number): boolean {
+  if (state?.waiting?.reason === 'CrashLoopBackOff') return true;
+  const end = Date.parse(exit.finishedAt ?? '');
+  // A process that has ended twice before it ever served does not serve the third time without a change.
+  return restartCount >= 2 && !lived(exit.startedAt, end) && !lived(state?.running?.startedAt, now);
+}
+
 /** The trouble of a container that waits, or that ends again and again. */
-function ofContainer(container: ContainerStatus): Stuck | undefined {
-  const { name, state, restartCount, ready } = container;
+function ofContainer(container: ContainerStatus, now: number): Stuck | undefined {
+  const { name, state, ready } = container;
   const { reason = '', message } = state?.waiting ?? {};
   const text = `${name}: ${reason}${message ? `: ${message}` : ''}`;
   if (IMAGE.has(reason)) return { reason: 'Image', message: text };
@@ -61,9 +91,8 @@ function ofContainer(container: ContainerStatus): Stuck | undefined {
   if (reason === 'CreateContainerError' || reason === 'RunContainerError')
     return { reason: 'Config', message: text };
   const exit = lastExit(container);
-  // A process that has ended twice before it ever served does not serve the third time without a change.
-  if (exit === undefined || exit.exitCode === 0 || ready) return undefined;
-  if (reason !== 'CrashLoopBackOff' && restartCount < 2) return undefined;
+  if (exit === undefined || exit.exitCode === 0 || ready || !isCrashing(container, exit, now))
+    return undefined;
   const said = describeEnd({ name, exit });
   return NOT_WRITABLE.test(exit.message ?? '')
     ? { reason: 'Volume', message: `${said}; ${WRITABLE_HINT}` }
@@ -99,7 +128,7 @@ function ofPod({ pod, name, state }: Member, { now, troubles }: ObservedJob): St
   const placed = scheduled(pod);
   const said = troubles?.get(name);
   let found: Stuck | undefined;
-  for (const one of [...initContainerStatuses, ...containerStatuses]) found ??= ofContainer(one);
+  for (const one of [...initContainerStatuses, ...containerStatuses]) found ??= ofContainer(one, now);
   if (!found && said !== undefined && (overdueAt(pod) ?? Number.POSITIVE_INFINITY) <= now)
     found = ofMachine(said);
   if (!found && placed?.status === 'False' && placed.reason === 'Unschedulable') {
@@ -139,7 +168,9 @@ export function stuckOf(
   }
   const rank = ({ reason }: Stuck): number => REASONS.indexOf(reason);
   const [first, ...others] = found.sort((a, b) => rank(a) - rank(b));
-  if (!first) return undefined;
+  // The server is asked first: until it answers the job is as stuck as its status says.
+  const asks = making.some((one) => one.kind === 'try' && one.object.metadata.labels?.[INDEX_LABEL]);
+  if (!first) return asks ? refusalIn(observed.job) : undefined;
   const more = others.filter(({ reason }) => reason === first.reason).length;
   const message = `${first.message.slice(0, LONGEST_MESSAGE)}${more > 0 ? ` (and ${more} more)` : ''}`;
   return { reason: first.reason, message };

@@ -266,6 +266,11 @@ class EtcdStore implements StateStore, Election {
     await this.transact([remove(`${this.prefix}commit`), removeRange(log, endOf(log))]);
   }
 
+  clearInside(name: string): Promise<void> {
+    const first = `${this.prefix}${name}`;
+    return this.writes.then(() => this.transact([removeRange(first, endOf(first))]));
+  }
+
   clear(): Promise<void> {
     const parts = ['entry/', 'log/'].map((part) => `${this.prefix}${part}`);
     const all = [remove(`${this.prefix}commit`), ...parts.map((part) => removeRange(part, endOf(part)))];

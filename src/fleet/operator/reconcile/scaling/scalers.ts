@@ -9,6 +9,7 @@ import type { Action, ObservedJob } from '../observed.js';
 import { sameValue } from '../same.js';
 import { timeOf } from '../time.js';
 import { attemptKey, changesOf, joined, runningScale, staying } from './asks.js';
+import { applierOf } from './declared.js';
 import {
   type Current,
   hasBegun,
@@ -59,6 +60,12 @@ function refusal({ job, census }: Pass, scaler: ScalerObject): Why | undefined {
   const from = ownCount(job, role);
   const to = from + stepOf(scaler);
   const { k, r } = job.spec.code;
+  const applier = applierOf(job, role);
+  if (applier !== undefined) {
+    const advice = 'change them there, or take them out of what it applies';
+    const message = `"${applier}" applies replicas of ${role}, and would set them back: ${advice}`;
+    return { reason: 'DeclaredElsewhere', message };
+  }
   if (to > maxReplicas) {
     const message = `${to} ${role} are more than the ${maxReplicas} of maxReplicas`;
     return { reason: 'AboveMaximum', message };
