@@ -6,7 +6,7 @@ hyperparameters, the distributions of initial values, and the order of the sampl
 
     reference.py --schema S --train A --test B --model deepfm --epochs 2 --seeds 1 2 3
 
-and --items COLUMN ... for two-towers. Prints one line of JSON: {"aucs": [of each seed]}. Of a schema it knows dense columns with log1p or as they are, and
+and --items COLUMN ... for two-towers, --gates COLUMN COLUMN for finalmlp. Prints one line of JSON: {"aucs": [of each seed]}. Of a schema it knows dense columns with log1p or as they are, and
 sparse columns with one value or with a mean of several.
 """
 
@@ -22,6 +22,7 @@ from torch.nn import functional
 DIM, BATCH = 16, 256
 BOTTOM, TOP = [64, DIM], [256, 64, 1]
 CROSS_LAYERS = 3
+GATE = 64
 EMBEDDING_LIMIT = 0.05
 
 
@@ -96,8 +97,43 @@ class Mlp:
         return [tensor for layer in self.layers for tensor in layer]
 
 
+class FinalMlp:
+    """Mao et al., AAAI 2023: two streams, whose inputs pass gates, and the sum of one bilinear form for each head."""
+
+    def __init__(self, width, contexts, heads=1):
+        self.contexts, self.heads = contexts, heads
+        self.streams = [Mlp(width, TOP[:-1]) for _ in contexts]
+        self.gates = [
+            Mlp(len(context) * DIM, [GATE, width]) if context else torch.zeros(width, requires_grad=True)
+            for context in contexts
+        ]
+        out = TOP[-2]
+        self.linear = [matrix(out, 1) for _ in contexts]
+        self.bias = torch.zeros(1, requires_grad=True)
+        self.bilinear = matrix(out * out // heads, 1)
+
+    def tensors(self):
+        gates = [tensor for gate in self.gates for tensor in (gate.tensors() if isinstance(gate, Mlp) else [gate])]
+        streams = [tensor for stream in self.streams for tensor in stream.tensors()]
+        return [*gates, *streams, *self.linear, self.bias, self.bilinear]
+
+    def __call__(self, x, vectors):
+        first, second = (
+            stream(x * 2 * torch.sigmoid(gate(vectors[:, context].flatten(1)) if context else gate), relu_at_end=True)
+            for stream, gate, context in zip(self.streams, self.gates, self.contexts, strict=True)
+        )
+        part = TOP[-2] // self.heads
+        pairs = torch.einsum(
+            "bhi,hij,bhj->b",
+            first.unflatten(1, (self.heads, part)),
+            self.bilinear.view(self.heads, part, part),
+            second.unflatten(1, (self.heads, part)),
+        )
+        return (first @ self.linear[0] + second @ self.linear[1] + self.bias)[:, 0] + pairs
+
+
 class Reference:
-    def __init__(self, name, dense, columns, rows, items):
+    def __init__(self, name, dense, columns, rows, items, gates):
         self.name = name
         self.items = items
         self.others = [column for column in range(columns) if column not in items]
@@ -113,6 +149,9 @@ class Reference:
             self.query = Mlp(dense + len(self.others) * DIM, BOTTOM)
             self.item = Mlp(len(items) * DIM, BOTTOM)
             self.tensors += self.query.tensors() + self.item.tensors()
+        elif name == "finalmlp":
+            self.final = FinalMlp(width, gates)
+            self.tensors += self.final.tensors()
         else:
             self.top = Mlp(width, TOP)
         if name == "dcnv2":
@@ -121,7 +160,7 @@ class Reference:
         if self.extra:
             self.wide = matrix(dense, 1)
             self.tensors.append(self.wide)
-        if name != "two-towers":
+        if name not in ("two-towers", "finalmlp"):
             self.tensors += self.top.tensors()
         self.optimizers = [torch.optim.Adagrad([self.rows], lr=0.05), torch.optim.Adam(self.tensors, lr=1e-3)]
 
@@ -155,6 +194,8 @@ class Reference:
             products = (together @ together.transpose(1, 2))[:, i, j]
             return self.top(torch.cat([x, products], dim=1))[:, 0]
         x = first = torch.cat([dense, vectors.flatten(1)], dim=1)
+        if self.name == "finalmlp":
+            return self.final(x, vectors)
         for weight, bias in self.cross:
             x = first * (x @ weight + bias) + x
         result = self.top(x)[:, 0]
@@ -188,6 +229,7 @@ def main():
     for name in ("schema", "train", "test", "model"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--items", nargs="+", default=[])
+    parser.add_argument("--gates", nargs=2, default=[])
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     flags = parser.parse_args()
@@ -196,11 +238,13 @@ def main():
     torch.set_num_threads(1)
     ids = {}
     train, test = Samples(flags.train, schema, ids), Samples(flags.test, schema, ids)
-    items = [index for index, spec in enumerate(schema["sparse"]) if Column(spec).field in flags.items]
+    fields = [Column(spec).field for spec in schema["sparse"]]
+    items = [index for index, field in enumerate(fields) if field in flags.items]
+    gates = [[fields.index(field)] for field in flags.gates] or [[], []]
     aucs = []
     for seed in flags.seeds:
         torch.manual_seed(seed)
-        model = Reference(flags.model, train.dense.shape[1], len(train.columns), len(ids), items)
+        model = Reference(flags.model, train.dense.shape[1], len(train.columns), len(ids), items, gates)
         for _ in range(flags.epochs):
             for batch in train.batches():
                 model.step(*batch)
