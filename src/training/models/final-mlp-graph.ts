@@ -78,7 +78,10 @@ function streamsOf(shape: FinalMlpShape): [GatedMlp, GatedMlp] {
   return [stream(contexts[0], 0), stream(contexts[1], 1)];
 }
 
-/** The dense tensors, in the order of the graph's inputs. @throws BAD_ARGUMENT as `streamsOf` */
+/**
+ * The dense tensors, in the order of the graph's inputs. Each is drawn by itself: two streams that began
+ * alike would stay close to each other. @throws BAD_ARGUMENT as `streamsOf`
+ */
 export function finalMlpParameters(shape: FinalMlpShape): DlrmParameter[] {
   const outputs = outputsOf(shape);
   const streams = streamsOf(shape).flatMap((stream) => [
@@ -89,7 +92,8 @@ export function finalMlpParameters(shape: FinalMlpShape): DlrmParameter[] {
     { name: linearWeight(stream), shape: [outputs, 1] },
   ]);
   const product = { name: FUSION_PRODUCT, shape: [(outputs * outputs) / shape.heads, 1] };
-  return [...streams, product, { name: FUSION_BIAS, shape: [1] }];
+  const all = [...streams, product, { name: FUSION_BIAS, shape: [1] }];
+  return all.map((parameter, draw) => ({ ...parameter, draw }));
 }
 
 interface MlpValues {

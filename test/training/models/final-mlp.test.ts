@@ -1,7 +1,9 @@
 /** FinalMLP: what it computes, from the definition of the paper and not from the graph. */
 import { afterAll, describe, expect, test } from 'vitest';
 import { parseSchema } from '../../../src/data/parse-schema.js';
+import { Exchanger } from '../../../src/training/loop/exchange.js';
 import type { Batch, Model } from '../../../src/training/models/trainer.js';
+import { FakeStore, plainHelpers } from '../loop/fake-store.js';
 import { dlrm, numbers } from './rows.js';
 
 const DIM = 3;
@@ -184,6 +186,18 @@ test('gates open half-way, to 1, where a job begins', async () => {
   expect(constant.map(({ shape, initializer }) => [shape, initializer])).toEqual(
     Array(2).fill([[NUMBERS + COLUMNS.length * DIM], { kind: 'zeros' }]),
   );
+  await model.close?.();
+});
+
+test('the streams begin with different values', async () => {
+  const model = await dlrm({ ...own, heads: 2, gate1: 'user', gate2: 'item' });
+  const specs = new Exchanger(model, new FakeStore(), plainHelpers).tableSpecs(7);
+  const drawn = specs.filter(({ initializer }) => initializer.kind !== 'zeros');
+  expect(drawn.length).toBeGreaterThan(10);
+  // A row that was never pushed depends on its key, on the table's seed, and on nothing else of the table.
+  const tensors = drawn.filter(({ name }) => name.startsWith('dense/')).map(({ seed }) => seed);
+  expect(new Set(tensors).size).toBe(tensors.length);
+  expect(tensors.every((seed) => Number.isSafeInteger(seed) && seed >= 0)).toBe(true);
   await model.close?.();
 });
 
