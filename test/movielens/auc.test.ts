@@ -1,7 +1,7 @@
 /**
- * Whole jobs of each built-in model against an independent implementation of the same definition
- * (reference.py, PyTorch): test AUCs are as far apart as random initial values put them. It needs a Python
- * with torch: of KINTSUGI_TEST_PYTHON, of python/.venv, or any.
+ * Whole jobs of each built-in model against an independent implementation of the same definition with PyTorch
+ * (bench/accuracy/reference.py): test AUCs are as far apart as random initial values put them. It needs a
+ * Python with torch: of KINTSUGI_TEST_PYTHON, of python/.venv, or any.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -36,7 +36,7 @@ if (!python)
 const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 async function referenceOf(schema: string, model: string, items: readonly string[]): Promise<number[]> {
-  const script = join(PACKAGE_ROOT, 'test/movielens/reference.py');
+  const script = join(PACKAGE_ROOT, 'bench/accuracy/reference.py');
   const data = ['--schema', schema, '--train', TRAIN, '--test', TEST];
   const args = [script, ...data, '--model', model, '--epochs', String(EPOCHS), '--seeds', ...SEEDS];
   if (model === TWO_TOWERS) args.push('--items', ...items);
