@@ -4,6 +4,7 @@
  */
 import { Command } from 'commander';
 import { checkWritable } from '../src/fleet/local/options.js';
+import { ACCURACY_OPTIONS } from './accuracy/options.js';
 import { AUTOSCALE_OPTIONS } from './autoscale/options.js';
 import { CHAOS_OPTIONS } from './chaos/options.js';
 import { CHECKPOINT_OPTIONS } from './checkpoint/options.js';
@@ -79,6 +80,11 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'what readers make of data files per core, against DuckDB',
     READ_OPTIONS,
     () => import('./read/bench.js'),
+  ),
+  accuracy: benchmark(
+    'test AUCs of the built-in models against PyTorch, and the best that there can be',
+    ACCURACY_OPTIONS,
+    () => import('./accuracy/bench.js'),
   ),
   overhead: benchmark(
     'what redundancy costs while nothing fails',

@@ -29,12 +29,21 @@ export interface Result {
   name: string;
   unit: string;
   values: Record<string, number>;
+  /** Digits after the point; default: as many as the size of each value needs */
+  digits?: number;
 }
 
-const plain = (value: number): string =>
-  value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
+const plain = (value: number, digits?: number): string =>
+  digits !== undefined
+    ? value.toFixed(digits)
+    : value >= 100
+      ? value.toFixed(0)
+      : value >= 10
+        ? value.toFixed(1)
+        : value.toFixed(2);
 
-const short = (value: number): string => (Number.isInteger(value) ? `${value}` : value.toFixed(2));
+const short = (value: number): string =>
+  Number.isInteger(value) ? `${value}` : Math.abs(value) < 0.1 ? value.toPrecision(2) : value.toFixed(2);
 
 export class BenchReport {
   readonly results: Result[] = [];
@@ -103,7 +112,7 @@ export class BenchReport {
       ...this.results.map(
         (r) =>
           `  ${r.name.padEnd(30)} ${Object.entries(r.values)
-            .map(([name, value]) => `${name} ${plain(value)}`)
+            .map(([name, value]) => `${name} ${plain(value, r.digits)}`)
             .join(', ')} ${r.unit}`,
       ),
       ...this.goals.map(

@@ -1,7 +1,7 @@
 /**
- * Whole jobs of each built-in model against an independent implementation of the same definition
- * (reference.py, PyTorch): test AUCs are as far apart as random initial values put them. It needs a Python
- * with torch: of KINTSUGI_TEST_PYTHON, of python/.venv, or any.
+ * Whole jobs of each built-in model against an independent implementation of the same definition with PyTorch
+ * (bench/accuracy/reference.py): test AUCs are as far apart as random initial values put them. It needs a
+ * Python with torch: of KINTSUGI_TEST_PYTHON, of python/.venv, or any.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -10,6 +10,7 @@ import { promisify } from 'node:util';
 import { afterAll, describe, expect, test } from 'vitest';
 import { PACKAGE_ROOT } from '../../src/common/package-root.js';
 import { MODEL_NAMES } from '../../src/training/models/dlrm.js';
+import { FINAL_MLP } from '../../src/training/models/final-mlp-graph.js';
 import { TWO_TOWERS } from '../../src/training/models/two-towers-graph.js';
 import { job, MULTI, present, SINGLE, TEST, TRAIN, whole, writeSchema } from './support.js';
 
@@ -35,10 +36,11 @@ if (!python)
 const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 async function referenceOf(schema: string, model: string, items: readonly string[]): Promise<number[]> {
-  const script = join(PACKAGE_ROOT, 'test/movielens/reference.py');
+  const script = join(PACKAGE_ROOT, 'bench/accuracy/reference.py');
   const data = ['--schema', schema, '--train', TRAIN, '--test', TEST];
   const args = [script, ...data, '--model', model, '--epochs', String(EPOCHS), '--seeds', ...SEEDS];
   if (model === TWO_TOWERS) args.push('--items', ...items);
+  if (model === FINAL_MLP) args.push('--gates', 'user', 'item');
   const { stdout } = await promisify(execFile)(python!, args);
   return (JSON.parse(stdout) as { aucs: number[] }).aucs;
 }
@@ -48,6 +50,7 @@ async function jobsOf(schema: string, model: string, items: readonly string[]): 
   // In the order of the file, as the reference.
   const flags = ['--model-name', model, '--workers', '1', '--deterministic', '--kill', 'ps@50%'];
   if (model === TWO_TOWERS) flags.push('--model-option', `items=${items.join(',')}`);
+  if (model === FINAL_MLP) flags.push('--model-option', 'gate1=user', '--model-option', 'gate2=item');
   const aucs: number[] = [];
   for (const seed of SEEDS.slice(0, JOBS))
     aucs.push((await job([...data, ...flags, '--seed', seed], 90_000, EPOCHS)).testAuc!);

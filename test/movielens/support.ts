@@ -73,7 +73,7 @@ export function writeSchema(name: string, schema: object): string {
 }
 
 const CLUSTER = ['--ps', '3', '--code', '2+1'];
-/** As in reference.py. */
+/** As in bench/accuracy/reference.py. */
 const SHAPE = ['--dim', '16', '--batch', '256', '--lr', '0.05', '--dense-lr', '0.001', '--respawn', '200ms'];
 
 /** A whole job, in which each of `rows` samples counts once in each of `epochs`. */

@@ -36,9 +36,21 @@ export function denseLayout(tensor: Pick<DenseTensor, 'name' | 'shape'>): DenseL
   return { table: `dense/${tensor.name}`, size, chunkDim, keys };
 }
 
+/** Seeds are integers below this. */
+const SEEDS = 2n ** 53n;
+/** An odd number without a pattern, so that seeds of different draws of a job are far apart. */
+const DRAW_STEP = 0x13c6ef372fe94dn;
+
+/**
+ * The table of a tensor. Its initial values are drawn by seed and key alone, so tensors that must not begin
+ * alike have different seeds. @throws BAD_ARGUMENT for a `draw` that is no whole number from 0
+ */
 export function denseTableSpec(tensor: DenseTensor, layout: DenseLayout, seed: number): ModelTable {
-  const { optimizer, initializer } = tensor;
-  return { name: layout.table, dim: layout.chunkDim, optimizer, initializer, seed };
+  const { optimizer, initializer, draw = 0 } = tensor;
+  if (!Number.isSafeInteger(draw) || draw < 0)
+    throw new KintsugiError('BAD_ARGUMENT', `tensor "${tensor.name}": draw must be 0 or more, not ${draw}`);
+  const own = Number((BigInt(seed) + BigInt(draw) * DRAW_STEP) % SEEDS);
+  return { name: layout.table, dim: layout.chunkDim, optimizer, initializer, seed: own };
 }
 
 export function densePull(layout: DenseLayout): RowsToPull {

@@ -33,6 +33,8 @@ export interface DlrmShape {
 export interface DlrmParameter {
   name: string;
   shape: number[];
+  /** As in `DenseTensor` */
+  draw?: number;
 }
 
 /** Names of the graph's inputs and outputs; a parameter's gradient is `gradientName` of its name. */

@@ -1,8 +1,8 @@
 /**
  * The built-in models, on the Criteo layout or on what a schema describes. The default is DLRM (Naumov et
- * al., 2019); the others are in ctr-graphs.ts and two-towers-graph.ts. All 26 category columns of the Criteo
- * layout share one table: the key carries its column, so a table per column would only multiply requests. The
- * dense math runs in ONNX runtime, on a thread of its own.
+ * al., 2019); the others are in ctr-graphs.ts, final-mlp-graph.ts and two-towers-graph.ts. All 26 category
+ * columns of the Criteo layout share one table: the key carries its column, so a table per column would only
+ * multiply requests. The dense math runs in ONNX runtime, on a thread of its own.
  */
 
 import { KintsugiError } from '../../common/errors.js';
@@ -23,13 +23,14 @@ import {
   PROBABILITIES,
   WEIGHTS,
 } from './dlrm-graph.js';
+import { buildFinalMlp, FINAL_MLP, finalMlpParameters } from './final-mlp-graph.js';
 import type { GraphName, Graphs, NamedValues, TensorValues } from './onnx-sessions.js';
 import { BagPooling } from './pooling.js';
 import type { Batch, DenseTensor, Model, ModelOptions, SparseTable, StepResult } from './trainer.js';
 import { buildTowers, TWO_TOWERS, towersParameters } from './two-towers-graph.js';
 
 /** Names for `--model-name`. */
-export const MODEL_NAMES = ['dlrm', ...CTR_MODELS, TWO_TOWERS] as const;
+export const MODEL_NAMES = ['dlrm', ...CTR_MODELS, FINAL_MLP, TWO_TOWERS] as const;
 export type ModelName = (typeof MODEL_NAMES)[number];
 
 /** Widths of layers as in "256-64-1". Throws BAD_ARGUMENT. */
@@ -228,18 +229,32 @@ function extraOf(name: ModelName): number {
 }
 
 /**
- * Which embeddings are those of the item, of the option `items`: names of sparse columns, with commas between
- * them. @throws BAD_ARGUMENT for names that the schema does not have
+ * Places of the embeddings of an option's sparse columns: names with commas between them.
+ * @throws BAD_ARGUMENT for names that the schema does not have; `wanted` is what its text begins with
  */
-function itemsOf({ items, schema }: ModelOptions, { pooling }: Inputs): number[] {
-  const wanted = `--model-name ${TWO_TOWERS} needs a schema and --model-option items=COLUMN,...`;
-  if (!schema || !pooling || typeof items !== 'string')
-    throw new KintsugiError('BAD_ARGUMENT', `${wanted}: the sparse columns that describe the item`);
-  const names = items.split(',');
+function columnsOf(value: unknown, { schema }: ModelOptions, { pooling }: Inputs, wanted: string): number[] {
+  if (!schema || !pooling || typeof value !== 'string') throw new KintsugiError('BAD_ARGUMENT', wanted);
+  const names = value.split(',');
   const unknown = names.find((name) => !schema.sparse.some(({ column }) => column === name));
   if (unknown !== undefined)
     throw new KintsugiError('BAD_ARGUMENT', `${wanted}: the schema has no sparse column "${unknown}"`);
   return pooling.placesOf(names);
+}
+
+/** Which embeddings are those of the item, of the option `items`. @throws BAD_ARGUMENT as `columnsOf` */
+function itemsOf(options: ModelOptions, given: Inputs): number[] {
+  const wanted = `--model-name ${TWO_TOWERS} needs a schema and --model-option items=COLUMN,...`;
+  return columnsOf(options.items, options, given, `${wanted}: the sparse columns that describe the item`);
+}
+
+/** The options `gate1` and `gate2` of FinalMLP, and its `heads`. @throws BAD_ARGUMENT as `columnsOf` */
+function streamOptions(options: ModelOptions, given: Inputs) {
+  const contextOf = (flag: 'gate1' | 'gate2') => {
+    const wanted = `--model-option ${flag}=COLUMN,... of ${FINAL_MLP} names sparse columns of a schema`;
+    return options[flag] === undefined ? [] : columnsOf(options[flag], options, given, wanted);
+  };
+  const contexts: [number[], number[]] = [contextOf('gate1'), contextOf('gate2')];
+  return { contexts, heads: Number(options.heads ?? 1) };
 }
 
 /** Parameters and graphs of a model by name. @throws BAD_ARGUMENT for options that the model does not have */
@@ -258,7 +273,13 @@ function graphsOf(name: ModelName, options: ModelOptions, given: Inputs) {
     return { parameters: towersParameters(shape), trainer: build(true), predictor: build(false) };
   }
   if (name !== 'dlrm') refuse('bottom', `dlrm and ${TWO_TOWERS}: ${name} has top layers only`);
-  const shape = { ...inputs, bottom, top: widthsOption(options, 'top', [256, 64, 1]) };
+  const top = widthsOption(options, 'top', [256, 64, 1]);
+  if (name === FINAL_MLP) {
+    const shape = { ...inputs, top, ...streamOptions(options, given) };
+    const build = (training: boolean) => buildFinalMlp(shape, training);
+    return { parameters: finalMlpParameters(shape), trainer: build(true), predictor: build(false) };
+  }
+  const shape = { ...inputs, bottom, top };
   const build = (training: boolean) =>
     name === 'dlrm' ? buildDlrm(shape, training) : buildCtr(name, shape, training);
   const parameters = name === 'dlrm' ? dlrmParameters(shape) : ctrParameters(name, shape);
@@ -267,8 +288,9 @@ function graphsOf(name: ModelName, options: ModelOptions, given: Inputs) {
 
 /**
  * Makes a built-in model: DLRM, or what `modelName` names. Own options: `bottom` ("64-<dim>") and `top`
- * ("256-64-1"), the widths of the layers; two towers have `bottom` and `items`. Throws BAD_ARGUMENT for
- * widths that do not fit and schemas that it cannot train, and DEPENDENCY_MISSING without onnxruntime-node.
+ * ("256-64-1"), the widths of the layers; two towers have `bottom` and `items`, FinalMLP `top`, `gate1`,
+ * `gate2` and `heads`. Throws BAD_ARGUMENT for widths that do not fit and schemas that it cannot train, and
+ * DEPENDENCY_MISSING without onnxruntime-node.
  */
 export async function createDlrm(
   options: ModelOptions,

@@ -25,6 +25,11 @@ export interface DenseTensor {
   shape: number[];
   optimizer: OptimizerSpec;
   initializer: InitializerSpec;
+  /**
+   * A whole number from 0 (the default). Tensors with different numbers begin with independent values. Of
+   * those with the same number, the same shape and the same initializer all begin alike.
+   */
+  draw?: number;
 }
 
 /**

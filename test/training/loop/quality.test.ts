@@ -11,6 +11,7 @@ import { writeDemoData } from '../../../src/training/loop/demo-data.js';
 import { createTables, evaluate, train } from '../../../src/training/loop/loop.js';
 import { CTR_MODELS } from '../../../src/training/models/ctr-graphs.js';
 import type { ModelName } from '../../../src/training/models/dlrm.js';
+import { FINAL_MLP } from '../../../src/training/models/final-mlp-graph.js';
 import { readBatches } from '../../data/read.js';
 import { dlrm, options, temporaryDirectory } from '../models/rows.js';
 import { FakeStore, plainHelpers as helpers } from './fake-store.js';
@@ -70,7 +71,7 @@ test.skipIf(!present).each<[string, Run]>([
   120_000,
 );
 
-test.each(CTR_MODELS)('%s learns generated data', async (modelName) => {
+test.each([...CTR_MODELS, FINAL_MLP] as const)('%s learns generated data', async (modelName) => {
   const directory = temporaryDirectory();
   const [file, testFile] = [join(directory, 'train.tsv'), join(directory, 'test.tsv')];
   await writeDemoData({ train: file, test: testFile, rows: 6000, testRows: 2000, keys: 1000, seed: 7 });

@@ -124,7 +124,7 @@ describe.each(CTR_MODELS)('%s', async (name) => {
 
 test('names and layers that do not exist are refused', async () => {
   for (const [own, message] of [
-    [{ modelName: 'fm' }, /one of dlrm, wide-and-deep, deepfm, dcnv2, two-towers, not fm/],
+    [{ modelName: 'fm' }, /one of dlrm, wide-and-deep, deepfm, dcnv2, finalmlp, two-towers, not fm/],
     [{ modelName: 'dcnv2', bottom: '8-2' }, /--bottom is for dlrm and two-towers/],
     [{ modelName: 'deepfm', top: '8-2' }, /last top layer must have width 1/],
   ] as const)

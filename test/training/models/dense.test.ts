@@ -52,6 +52,19 @@ test('the table takes optimizer and initializer of the tensor', () => {
   expect(spec).toEqual({ name: 'dense/w', dim: 256, optimizer, initializer, seed: 9 });
 });
 
+test('tensors with different draws have seeds of their own, and those without have that of the job', () => {
+  const layout = denseLayout(tensor([3]));
+  const most = Number.MAX_SAFE_INTEGER;
+  const seeds = [0, 1, 9, most].flatMap((seed) =>
+    [0, 1, 2, most].map((draw) => denseTableSpec({ ...tensor([3]), draw }, layout, seed).seed),
+  );
+  expect(seeds.filter((_, index) => index % 4 === 0)).toEqual([0, 1, 9, most]);
+  expect(new Set(seeds).size).toBe(seeds.length);
+  expect(seeds.every((seed) => Number.isSafeInteger(seed) && seed >= 0)).toBe(true);
+  for (const draw of [-1, 0.5, Number.NaN])
+    expect(() => denseTableSpec({ ...tensor([3]), draw }, layout, 1)).toThrow(/draw must be 0 or more/);
+});
+
 test('a shape must be positive integers', () => {
   for (const shape of [[0], [-1], [1.5]]) {
     expect(() => denseLayout(tensor(shape))).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
