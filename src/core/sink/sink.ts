@@ -334,8 +334,9 @@ export class Sink {
     for (const m of this.follows) {
       const member = this.member(m);
       if (member.sgen === 0) continue;
+      // Other sinks of this node ask first after that: the giver may lack these blocks for ever.
       if (member.wanted > 0 && member.wanting.overdue(now)) member.giveUpWanted();
-      this.pump(m);
+      else this.pump(m);
       if (member.pending.overdue(now)) {
         member.pending.asked(now);
         const pending =

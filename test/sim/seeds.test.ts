@@ -1,0 +1,20 @@
+/**
+ * Schedules that have shown a bug. A seed draws another story when the drawing changes; then what it showed
+ * is left to the mutant of the same bug and to the seeds of the day.
+ */
+import { describe, expect, it } from 'vitest';
+import { loadNative } from '../../src/engine/native.js';
+import { World } from '../../src/sim/world.js';
+
+const native = loadNative();
+
+describe('a schedule that has shown a bug', () => {
+  it.each([
+    [78_001_474, 'sinks of a shard beyond repair took the room of other sinks to ask the same node'],
+    [9_000_331, 'a set that was repeated came after a newer one'],
+    [9_000_550, 'a set was answered before an owner in FENCE had it'],
+  ])('%i: %s', (seed) => {
+    const { result, message } = new World(seed, {}, native).run();
+    expect({ result, message }).not.toMatchObject({ result: 'violation' });
+  });
+});
