@@ -108,6 +108,8 @@ export class AnswerBytes {
     this.usedIn[holder.room] -= holder.bytes;
     holder.room = room;
     holder.bytes += charge;
+    // A charge between two reports does not hide what the socket takes.
+    if (this.holders.has(client)) holder.linkBytes += charge;
     this.usedIn[room] += holder.bytes;
     this.holders.set(client, holder);
     this.fresh.add(client);
@@ -116,7 +118,9 @@ export class AnswerBytes {
   /** The answer was not gathered after all. */
   giveBack(client: PeerId, bytes: number): void {
     const holder = this.holders.get(client);
-    if (holder) this.reduce(client, holder, holder.bytes - bytes - HEADER_BYTES);
+    if (!holder) return;
+    holder.linkBytes -= bytes + HEADER_BYTES;
+    this.reduce(client, holder, holder.bytes - bytes - HEADER_BYTES);
   }
 
   /**

@@ -100,7 +100,15 @@ export class Sinks {
   }
 
   tick(): void {
-    for (const sid of [...this.present.keys()]) this.to(sid, (sink) => sink.tick());
+    const overdue = new Set<number>();
+    for (const sid of [...this.present.keys()])
+      this.to(sid, (sink) => {
+        if (sink.tick()) overdue.add(sid);
+      });
+    if (overdue.size === 0) return;
+    // The owner of an overdue block may lack it for ever, so others ask first.
+    const others = [...this.present.keys()].filter((sid) => !overdue.has(sid));
+    for (const sid of [...others, ...overdue]) this.to(sid, (sink) => sink.ask());
   }
 
   close(): void {

@@ -61,8 +61,8 @@ export class OwnersMaps {
   }
 
   /**
-   * The epoch that all owners have. Shards that are beyond repair serve nothing, and a map of a later epoch
-   * has them loaded again; until they are loaded, nobody serves them.
+   * The epoch that all owners have. A shard without an owner may have an earlier one that nobody has fenced.
+   * Shards that are beyond repair are loaded again by a later epoch, and until then nobody serves them.
    */
   private leastEpoch(): number {
     const { ledger, liveness, reports } = this;
@@ -70,8 +70,9 @@ export class OwnersMaps {
     let least = ledger.durableMap?.epoch ?? -1;
     for (const { id, data } of ledger.map.groups)
       for (const [m, { node, inc, gen, init, restore }] of data.entries()) {
-        if (node === 0 || lost.has(`${id}/${m}`)) continue;
+        if (node === 0) return -1;
         least = Math.min(least, liveness.of(node, inc)?.epoch ?? -1);
+        if (lost.has(`${id}/${m}`)) continue;
         if (!init && !restore && !reports.serves(node, id, m, gen)) return -1;
       }
     return least;

@@ -54,10 +54,11 @@ export class TableBook {
   /**
    * Adds the tables, and answers when they are durable. If a rate is asked for, and the rate of the table was
    * ever changed, it answers when every owner has the newest one: this may be the copy of a question that
-   * changed the rate and was not answered.
+   * changed the rate and was not answered. A session that has ended sets no rate.
    */
   create(from: PeerId, { id, specs }: MessageOf<'createTables'>): void {
     const { ledger } = this;
+    if (specs.some(({ rate }) => rate === 'set') && !ledger.isLeased(from)) return;
     const { map } = ledger;
     const { all, asked, rated, problem } = this.add(map, specs, this.policy.maxTables);
     if (all !== map.tables) ledger.setMap({ tables: all }, 'tables');

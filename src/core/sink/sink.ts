@@ -328,15 +328,18 @@ export class Sink {
 
   // ---- timers
 
-  tick(): void {
+  /** True: wanted blocks were overdue, and `ask` wants them again. */
+  tick(): boolean {
     const { now } = this.host;
+    let isOverdue = false;
     this.recoveryRate.tick(now);
     for (const m of this.follows) {
       const member = this.member(m);
       if (member.sgen === 0) continue;
-      // Other sinks of this node ask first after that: the giver may lack these blocks for ever.
-      if (member.wanted > 0 && member.wanting.overdue(now)) member.giveUpWanted();
-      else this.pump(m);
+      if (member.wanted > 0 && member.wanting.overdue(now)) {
+        member.giveUpWanted();
+        isOverdue = true;
+      } else this.pump(m);
       if (member.pending.overdue(now)) {
         member.pending.asked(now);
         const pending =
@@ -358,6 +361,12 @@ export class Sink {
         complete,
       });
     }
+    return isOverdue;
+  }
+
+  /** Wants what is not included yet, as far as there is room. */
+  ask(): void {
+    for (const m of this.follows) this.pump(m);
   }
 
   /** Wants blocks of a member that are not included yet, a bounded number at a time. */

@@ -73,8 +73,8 @@ export const TURN_MUTANTS: readonly Mutant[] = [
   {
     name: 'turns: requests go before others of their client that wait',
     file: 'node/request-queue',
-    from: 'if (!this.any && this.host.turn.fits(work))',
-    to: 'if (this.host.turn.fits(work))',
+    from: '!work || (!this.any && host.turn.fits(work))',
+    to: '!work || host.turn.fits(work)',
     scenario: { test: TEST, because: 'a push before its turn is a gap, and its client sends it again' },
   },
   {

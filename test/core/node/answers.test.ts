@@ -159,6 +159,17 @@ describe('a client goes on', () => {
     expect([isStalled(2899), isStalled(2900)]).toEqual([false, true]);
   });
 
+  it('when it takes as much as it is given, between two reports', () => {
+    const { bytes, isStalled } = account();
+    bytes.charge(1, 100_000, 0);
+    bytes.report([[1, 100_064]], 0);
+    for (let ms = 100; ms <= 3000; ms += 100) {
+      bytes.charge(1, 10_000, ms);
+      bytes.report([[1, 100_064]], ms);
+      expect(isStalled(ms)).toBe(false);
+    }
+  });
+
   it('when it has taken all that it held, and not when it gets more', () => {
     const { bytes, isStalled } = account();
     bytes.charge(1, 1000, 0);

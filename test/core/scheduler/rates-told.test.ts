@@ -1,13 +1,16 @@
 /** Questions to set a learning rate that come again or late, and how long their answers wait. */
 import { afterEach, describe, expect, it } from 'vitest';
+import type { Ledger } from '../../../src/core/scheduler/ledger.js';
+import type { Liveness } from '../../../src/core/scheduler/liveness.js';
+import { OwnersMaps } from '../../../src/core/scheduler/owners-maps.js';
 import { optimizerOf } from '../../../src/engine/optimizers.js';
-import { SCHEDULER } from '../../../src/protocol/map.js';
+import { type ClusterMap, SCHEDULER } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import { MAX_EARLIER_RATES, oldRateText } from '../../../src/protocol/table-rules.js';
 import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';
 
 let cluster: Cluster;
-afterEach(() => cluster.close());
+afterEach(() => cluster?.close());
 
 /** Rows of the tables count: with the rate -n a push adds n. */
 function start(options: Partial<ClusterOptions> = {}): void {
@@ -164,4 +167,27 @@ it('the text about a rate that a table keeps says only what is known', () => {
     `had ${MAX_EARLIER_RATES} other rates before and remembers no more, perhaps also this one`,
   );
   expect(oldRateText({ ...table, earlierRates: earlierRates.slice(1) }, -1000)).toBeUndefined();
+});
+
+it('an answer waits while a shard has no owner: the one before may commit pushes with the old rate', () => {
+  const place = { node: 0, inc: 0, gen: 3, init: false };
+  const map = { epoch: 5, groups: [{ id: 0, data: [place] }] } as unknown as ClusterMap;
+  const answered: Message[] = [];
+  const ledger = {
+    map,
+    durableMap: map,
+    isLeased: () => true,
+    answer: (_: number, m: Message) => answered.push(m),
+  };
+  const owners = new OwnersMaps(
+    ledger as unknown as Ledger,
+    { of: () => ({ epoch: 5 }) } as unknown as Liveness,
+    { lost: [], serves: () => true },
+  );
+  owners.answer(1, { t: 'tableSet', id: 1, epoch: 5 });
+  owners.tick();
+  expect(answered).toEqual([]);
+  place.node = 2;
+  owners.tick();
+  expect(answered.length).toBe(1);
 });
