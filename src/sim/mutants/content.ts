@@ -50,9 +50,9 @@ export const CONTENT_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'content: what is overdue is asked for again before other sinks have their turn',
-    file: 'node/sinks',
-    from: '[...others, ...overdue]',
-    to: '[...overdue, ...others]',
+    file: 'sink/sink',
+    from: 'isOverdue = true;',
+    to: 'this.pump(m);',
     scenario: {
       test: 'test/sim/seeds.test.ts',
       because: 'one schedule in some 6,000 loses a shard for good whose node has others to give',
