@@ -79,7 +79,8 @@ class RangeRanks:
         lease.lost = bool(told[0][-1])
         failed = [(rank, each) for rank, (each, *_) in enumerate(told) if each is not None]
         batches = [batch for _, batch, _ in told]
-        if not failed and any(batch != batches[0] for batch in batches):
+        # The first rank may know alone that the lease is lost; it has read no batch then.
+        if not failed and not lease.lost and any(batch != batches[0] for batch in batches):
             lease.give_back()
             lease.lost = True
             read = ", ".join(f"rank {rank} {batch}" for rank, batch in enumerate(batches))

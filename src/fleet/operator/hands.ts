@@ -1,5 +1,7 @@
 /** Carries out what a pass has decided: requests to the API server, in the order of the decision. */
+
 import { randomBytes } from 'node:crypto';
+import { describe } from '../../common/errors.js';
 import type { Logger } from '../../net/log.js';
 import { type Api, ApiError, hasStatus } from './api/api.js';
 import { isKind, type ResourceKind } from './api/resources.js';
@@ -34,6 +36,9 @@ const CREATE_ATTEMPTS = 3;
 const REFUSALS: readonly number[] = [400, 403, 422];
 /** A field that is not known in an object that is applied. The server answers 500 to that. */
 const UNKNOWN_FIELD = /failed to create typed patch object .*field not declared in schema/;
+
+/** A StatefulSet whose strategy the server has made up rolls, and is applied as one that does not. */
+const ROLLING = /updateStrategy\.rollingUpdate: Invalid value/;
 
 type Making = Extract<Action, { kind: 'apply' | 'create' | 'secret' | 'try' }>;
 const MAKING: ReadonlySet<string> = new Set(['apply', 'create', 'secret', 'try']);
@@ -244,7 +249,17 @@ export class Hands {
   private async apply(object: ObjectManifest): Promise<void> {
     const { kind } = object;
     if (!isKind(kind)) return;
-    this.options.onWritten(kind, await this.options.api.apply(kind, object));
+    const { api, onWritten } = this.options;
+    try {
+      onWritten(kind, await api.apply(kind, object));
+    } catch (error) {
+      if (kind !== 'StatefulSet' || !ROLLING.test(describe(error))) throw error;
+      // An operator of before applied no strategy. A default of the server has no owner until it is applied,
+      // and only an owner's next apply takes it away.
+      const rolling = { type: 'RollingUpdate', rollingUpdate: { partition: 0 } };
+      await api.apply(kind, { ...object, spec: { ...(object.spec as object), updateStrategy: rolling } });
+      onWritten(kind, await api.apply(kind, object));
+    }
   }
 
   private async gate({ pod, open }: Extract<Action, { kind: 'gate' }>): Promise<void> {
