@@ -131,3 +131,18 @@ def start_again(table: kintsugi.Table) -> None:
     table.trained = False
     table.loads.clear()
     table.given_up.clear()
+
+
+def drop_by_parameters(_: Pair, rows: kt.RowOptimizer) -> None:
+    for group in rows.param_groups:
+        for each in group["params"]:
+            each.grad = None
+
+
+# Ways to drop the gradients of a step.
+DROPS: dict[str, Callable[[Pair, kt.RowOptimizer], object]] = {
+    "None": drop_by_parameters,
+    "zeros": lambda _, rows: rows.zero_grad(set_to_none=False),
+    "model": lambda pair, _: pair.layer.zero_grad(),
+    "zeros of the model": lambda pair, _: pair.layer.zero_grad(set_to_none=False),
+}

@@ -14,7 +14,7 @@ import kintsugi
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
-from reference import KEYS, KINDS, Pair, loss_of
+from reference import DROPS, KEYS, KINDS, Pair, loss_of
 from torch import Tensor, nn
 
 import kintsugi.torch as kt
@@ -190,20 +190,6 @@ def test_a_batch_names_its_keys_whether_they_have_a_step_or_not(
             pair.check()
         client.close()
     assert results[0] == results[1]
-
-
-def drop_by_parameters(_: Pair, rows: kt.RowOptimizer) -> None:
-    for group in rows.param_groups:
-        for each in group["params"]:
-            each.grad = None
-
-
-DROPS: dict[str, Callable[[Pair, kt.RowOptimizer], object]] = {
-    "None": drop_by_parameters,
-    "zeros": lambda _, rows: rows.zero_grad(set_to_none=False),
-    "model": lambda pair, _: pair.layer.zero_grad(),
-    "zeros of the model": lambda pair, _: pair.layer.zero_grad(set_to_none=False),
-}
 
 
 @pytest.mark.parametrize("drop", DROPS)

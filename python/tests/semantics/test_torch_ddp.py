@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,7 +17,7 @@ pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
 from ddp_loading import STATE
 from ddp_rank import STEPS, loss_of
-from reference import DIM, KINDS, Net, Pair, Rows, keys_of
+from reference import DIM, DROPS, KINDS, Net, Pair, Rows, keys_of
 from reference import loss_of as loss_of_rows
 from torch import distributed
 
@@ -133,20 +132,6 @@ def test_ranks_that_load_go_back_together(
     said = [json.loads(process.communicate()[0]) for process in running]
     assert said == [[[], STATE["weight"].tolist()]] * 2
     assert table.pull([2], state=True)[0, -1] == 2  # steps of Adam
-
-
-def drop_by_parameters(_: Pair, rows: kt.RowOptimizer) -> None:
-    for group in rows.param_groups:
-        for each in group["params"]:
-            each.grad = None
-
-
-DROPS: dict[str, Callable[[Pair, kt.RowOptimizer], object]] = {
-    "None": drop_by_parameters,
-    "zeros": lambda _, rows: rows.zero_grad(set_to_none=False),
-    "model": lambda pair, _: pair.layer.zero_grad(),
-    "zeros of the model": lambda pair, _: pair.layer.zero_grad(set_to_none=False),
-}
 
 
 @pytest.mark.parametrize("drop", DROPS)
