@@ -5,7 +5,7 @@ export interface Attack {
   readonly name: string;
   /** PS that the attack kills in a round. They are the only ones that the job may declare lost. */
   readonly kills: number;
-  /** Processes that the attack consists of, whose processor time the baseline burns. */
+  /** Processes that the attack consists of, whose processor time is told. */
   readonly pids: () => readonly number[];
   /** Processes of Kintsugi between an attacker and the job, by their names: their memory is watched, too. */
   readonly watched: () => ReadonlyMap<string, number>;

@@ -30,8 +30,8 @@ export function peakOf({ peaks }: RoundResult, prefix: string): number {
 }
 
 /**
- * p99 under attack over p99 beside busy processes; undefined where one is not known. Work of others on the
- * machine may make the quiet phase the slower one: then that is the baseline.
+ * p99 under attack over p99 while another job is attacked; undefined where one is not known. Work of others
+ * on the machine may make the quiet phase the slower one: then that is the baseline.
  */
 export function p99Ratio({ quiet, attack, beside }: RoundResult): number | undefined {
   return quiet && attack && beside && attack.p99Ms / Math.max(quiet.p99Ms, beside.p99Ms);
@@ -63,7 +63,7 @@ export function judge(report: BenchReport, result: RoundResult, bounds: Overload
   report.atMost(`${name}: peak of a PS, of its bound`, peakOf(result, 'ps-') / bound, 1);
   if (gateway > 0) report.atMost(`${name}: peak of a gateway, of the bound of a PS`, gateway / bound, 1);
   const ratio = p99Ratio(result) ?? Number.POSITIVE_INFINITY;
-  if (bounds.times) report.atMost(`${name}: p99, of that beside busy processes`, ratio, P99_TIMES);
+  if (bounds.times) report.atMost(`${name}: p99, of that beside another job under attack`, ratio, P99_TIMES);
   report.exactly(`${name}: PS declared lost that nobody killed`, unfounded(result), 0);
   report.exactly(`${name}: processes that ended by themselves`, died.length, 0);
   report.exactly(`${name}: requests of the well-behaved client that failed`, refused, 0);

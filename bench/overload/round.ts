@@ -1,14 +1,12 @@
 /**
- * One round: a job of its own, the well-behaved client, the attacks for a while, then the same client beside
- * processes that burn as much processor time as the attacks took, and the check of all rows.
+ * One round: a job of its own, the well-behaved client, the attacks for a while, then the same client while
+ * the attacks are made on another job of the machine, and the check of all rows.
  */
-import { type ChildProcess, fork } from 'node:child_process';
 import { setTimeout as pause } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { describe, KintsugiError } from '../../src/common/errors.js';
 import { cpuSeconds } from '../../src/fleet/local/processor-time.js';
 import { monotonicMs } from '../../src/net/log.js';
-import { type Attack, type AttackOutcome, NOTHING_TOLD, outcomesOf } from './attack.js';
+import { type Attack, type AttackedJob, type AttackOutcome, NOTHING_TOLD, outcomesOf } from './attack.js';
 import { ATTACKS } from './attacks/index.js';
 import { OverloadJob } from './job.js';
 import { MemoryWatch } from './memory-watch.js';
@@ -17,8 +15,8 @@ import { checkRows, type RowsFound, SteadyClient, type SteadyPhase } from './ste
 
 /** Shares of the time of a round. */
 const QUIET_SHARE = 0.2;
-const ATTACK_SHARE = 0.5;
-const BESIDE_SHARE = 0.3;
+const ATTACK_SHARE = 0.4;
+const BESIDE_SHARE = 0.4;
 /** The machine keeps so much, whatever an attack does. */
 const LEAST_AVAILABLE_BYTES = 3 * 2 ** 30;
 /** A PS that has so many times --kill-at is killed, when its attack has ended already. */
@@ -32,7 +30,6 @@ const POLL_MS = 100;
 const HANGS_MS = 600_000;
 /** An attack that does not end in order after this time is left to the end of this process. */
 const STOP_MS = 30_000;
-const MOST_BURNERS = 16;
 
 /** Everything that a round found. Undefined: it did not get so far. */
 export interface RoundResult {
@@ -68,7 +65,6 @@ export const coresOf = ({ cores }: RoundResult): number => cores.attackers + cor
 
 export class OverloadRound {
   private readonly result: RoundResult;
-  private readonly burners: ChildProcess[] = [];
   private over: () => void = () => {};
   /** Resolves when the attack must end before its time. */
   private readonly alarm = new Promise<void>((resolve) => {
@@ -76,8 +72,8 @@ export class OverloadRound {
   });
   private attacks: Attack[] = [];
   private readonly ended = new Set<Attack>();
-  /** Processes of the attacks, before they ended. */
-  private attackProcesses = 0;
+  /** The other job, while it is attacked. */
+  private twin: OverloadJob | undefined;
 
   constructor(
     private readonly plan: RoundPlan,
@@ -121,8 +117,8 @@ export class OverloadRound {
     } finally {
       watch.look();
       watch.stop();
-      for (const burner of this.burners) burner.kill('SIGKILL');
       await within(STOP_MS, 'the end of attacks', this.endAttacks()).catch(() => {});
+      await this.twin?.stop();
       steady?.kill();
       result.peaks = Object.fromEntries(watch.peaks);
       result.died = job.died;
@@ -170,7 +166,7 @@ export class OverloadRound {
     const { pushed, ...attackers } = await this.endAttacks();
     result.attackers = attackers;
     await this.whole(job);
-    result.beside = await this.besideBurners(steady, BESIDE_SHARE * ms);
+    result.beside = await this.besideTwin(steady, BESIDE_SHARE * ms);
     await this.whole(job);
     const end = await steady.end();
     result.wrongPulls = end.wrong;
@@ -201,7 +197,6 @@ export class OverloadRound {
 
   private async endAttacks(): Promise<AttackOutcome> {
     const outcomes: AttackOutcome[] = [];
-    this.attackProcesses = this.attacks.reduce((sum, attack) => sum + attack.pids().length, 0);
     for (const attack of this.attacks.filter((each) => !this.ended.has(each))) {
       this.ended.add(attack);
       outcomes.push(
@@ -214,16 +209,22 @@ export class OverloadRound {
     return outcomesOf(outcomes);
   }
 
-  private async besideBurners(steady: SteadyClient, ms: number): Promise<SteadyPhase> {
-    const count = Math.min(MOST_BURNERS, Math.max(1, this.attackProcesses));
-    const share = Math.min(1, coresOf(this.result) / count);
-    const path = fileURLToPath(new URL('./burner.js', import.meta.url));
-    for (let i = 0; i < count; i++) this.burners.push(fork(path, [`${share}`], { stdio: 'ignore' }));
+  /**
+   * The same attacks on another job: they take as much of the machine, in the same bursts, and nothing of the
+   * PS of this job.
+   */
+  private async besideTwin(steady: SteadyClient, ms: number): Promise<SteadyPhase> {
+    const { plan, options } = this;
+    const own = this.attacks;
+    const twin = await OverloadJob.start(plan.job, options, this.storeUrl);
+    this.twin = twin;
+    this.attacks = plan.attacks.map((name) => ATTACKS[name](unharmed(twin)));
+    for (const attack of this.attacks) await attack.prepare();
     const phase = await this.measured(steady, async () => {
-      const also = this.attacks.map((attack) => attack.beside?.());
-      await Promise.all([pause(ms), ...also]);
+      const also = own.map((attack) => attack.beside?.());
+      await Promise.all([this.attacked(ms), ...also]);
     });
-    for (const burner of this.burners.splice(0)) burner.kill('SIGKILL');
+    await this.endAttacks();
     return phase;
   }
 
@@ -244,6 +245,12 @@ export class OverloadRound {
     }
     throw new KintsugiError('TIMEOUT', `after ${WHOLE_MS / 1000} s the job is ${why}`);
   }
+}
+
+/** The job to its attacks, whose PS they do not kill: that is done to the job of the well-behaved client. */
+function unharmed(job: OverloadJob): AttackedJob {
+  const nothing = { killOne: () => {}, startKilled: async () => {} };
+  return Object.create(job, Object.getOwnPropertyDescriptors(nothing)) as AttackedJob;
 }
 
 /** The result of `work`, unless it takes longer. @throws TIMEOUT */

@@ -99,7 +99,11 @@ describe('goals', () => {
       { peaks: { 'gateway-0': 461 * MEBIBYTE } },
       ['peak of a gateway, of the bound of a PS'],
     ],
-    ['a slow answer', { attack: { ...PHASE, p99Ms: 20.1 } }, ['p99, of that beside busy processes']],
+    [
+      'a slow answer',
+      { attack: { ...PHASE, p99Ms: 20.1 } },
+      ['p99, of that beside another job under attack'],
+    ],
     ['a PS that nobody killed', { lost: 2 }, ['PS declared lost that nobody killed']],
     ['a PS that was killed for its size', { lost: 2, tooLarge: 1 }, []],
     ['a crash', { died: ['ps-0 was ended'] }, ['processes that ended by themselves']],
@@ -119,7 +123,7 @@ describe('goals', () => {
       'a round that hung',
       { rows: undefined, beside: undefined, errors: ['TIMEOUT: late'] },
       [
-        'p99, of that beside busy processes',
+        'p99, of that beside another job under attack',
         'rows and pushes that are wrong',
         'rounds that did not come to their end',
       ],

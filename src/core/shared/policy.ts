@@ -38,12 +38,14 @@ export interface Policy {
   answerStallMs: number;
   /**
    * Rows of requests that are served in one turn of the event loop. Further requests wait for the next turn;
-   * a larger one has a turn for itself. A row costs some 100 ns, so a turn is over in some 15 ms.
+   * a larger one has a turn for itself. A row costs some 100 ns, so a turn takes a processor
+   * for a millisecond or so. On a busy machine that lasts several times as long, and a request of another
+   * client may wait for a turn at each of its hops.
    */
   maxTurnRows: number;
   /**
    * Bytes of pushes, and of answers to pulls, in one turn of the event loop, as with `maxTurnRows`. They are
-   * copied a few times at about 4 GB/s, so a turn is over in some 15 ms.
+   * copied a few times at about 4 GB/s.
    */
   maxTurnBytes: number;
   /** An owner reports a sink that has not answered for this time to the scheduler. */
@@ -120,8 +122,8 @@ export const DEFAULT_POLICY: Policy = {
   maxRowsBytes: 32 << 20,
   maxAnswerBytes: 128 << 20,
   answerStallMs: 2000,
-  maxTurnRows: 131_072,
-  maxTurnBytes: 16 << 20,
+  maxTurnRows: 8192,
+  maxTurnBytes: 1 << 20,
   sinkStallMs: 3000,
   maxHeldPushes: 64,
   maxParked: 4096,

@@ -12,7 +12,9 @@ const LIMIT = 6_400_000;
 const MB = 1_000_000;
 
 function start() {
-  const policy = { ...DEFAULT_POLICY, maxAnswerBytes: LIMIT, answerStallMs: STALL };
+  // Turns have room for everything here: the rooms of answers are looked at.
+  const turns = { maxTurnRows: 1000, maxTurnBytes: 16 * MB };
+  const policy = { ...DEFAULT_POLICY, ...turns, maxAnswerBytes: LIMIT, answerStallMs: STALL };
   let now = 0;
   const turn = new Turn(policy);
   const out = new Outbox();
