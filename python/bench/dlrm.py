@@ -1,11 +1,12 @@
 """Samples per second of the example, DLRM, with Kintsugi against plain PyTorch, in turns.
 
-python python/bench/dlrm.py --data train.tsv [--batch 4096] [--dim 64] [--rounds 5] [--batches 8]
+python python/bench/dlrm.py --data train.tsv [--batch 4096] [--dim 64] [--rounds 5] [--batches 8] [--step]
 
 One job of five PS with code 4+1, on this machine. Every round trains so many batches of the file with plain
 PyTorch, with the few lines that the example changes, with `Pipeline`, and, where `torchrec` can be loaded,
 with its fused embedding bags. A rate counts from the end of the first batch until everything is durable.
-Ratios are of passes of one round.
+Ratios are of passes of one round. With `--step` a round has the lines of the example, with a RowOptimizer and
+with fused layers, and CPU time of the trainer and its gateway is compared, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import itertools
+import os
 import statistics
 import tempfile
 import time
@@ -25,6 +27,7 @@ from typing import Any
 import torch
 
 import kintsugi
+import kintsugi.torch
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/python/dlrm.py"
 
@@ -48,6 +51,7 @@ class Clock:
         self.client: kintsugi.Client | None = None
         self._begin = 0.0
         self._first = 0
+        self._cpu = 0.0
 
     def watch(self, data: Any) -> Any:
         if isinstance(data, kintsugi.RangeDataset):
@@ -59,6 +63,7 @@ class Clock:
         if self.batches == 0:
             self._begin = time.perf_counter()
             self._first = samples
+            self._cpu = self._cpu_seconds()
         self.batches += 1
         self.samples += samples
 
@@ -71,6 +76,18 @@ class Clock:
     def rate(self) -> float:
         """Samples per second, now that all of them are trained."""
         return (self.samples - self._first) / (time.perf_counter() - self._begin)
+
+    def per_cpu(self) -> float:
+        """Samples per second of CPU time of this process and its gateway."""
+        return (self.samples - self._first) / (self._cpu_seconds() - self._cpu)
+
+    def _cpu_seconds(self) -> float:
+        gateway = None if self.client is None else self.client.gateway_pid
+        if gateway is None:
+            return time.process_time()
+        # The fields begin behind the name of the program, which is in parentheses.
+        fields = Path(f"/proc/{gateway}/stat").read_text().rpartition(")")[2].split()
+        return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def with_torchrec(module: ModuleType) -> Callable[[Any, Any], Any] | None:
@@ -116,14 +133,45 @@ def with_torchrec(module: ModuleType) -> Callable[[Any, Any], Any] | None:
     return kind
 
 
-def trained(kind: Callable[[Any, Any], Any], options: argparse.Namespace, run: str) -> tuple[float, Clock]:
+def fused(module: ModuleType) -> Callable[[Any, Any], Any]:
+    """The loop of the example, with layers whose gradients leave in `backward`."""
+
+    def kind(options: argparse.Namespace, progress: Any) -> Any:
+        client = kintsugi.connect(options.scheduler, timeout=60)
+        data = kintsugi.RangeDataset(
+            client, [options.data], batch=options.batch, **module.LAYOUT, **progress.run
+        )
+        rows = kintsugi.torch.KintsugiEmbedding(client, "embedding", options.dim, fused=True)
+        model = module.DLRM(rows, options.dim)
+        dense = torch.optim.Adam([*model.bottom.parameters(), *model.top.parameters()], lr=1e-3)
+        for batch in progress(data):
+            loss = module.cross_entropy(model(batch.dense, batch.sparse), batch.label)
+            dense.zero_grad()
+            loss.backward()
+            dense.step()
+        return model
+
+    return kind
+
+
+def trained(
+    kind: Callable[[Any, Any], Any], options: argparse.Namespace, run: str
+) -> tuple[float, float, Clock]:
     torch.manual_seed(1)
     clock = Clock(run)
     kind(options, clock)
-    rate = clock.rate()
+    rate, per_cpu = clock.rate(), clock.per_cpu()
     if clock.client is not None:
         clock.client.close()
-    return rate, clock
+    return rate, per_cpu, clock
+
+
+def said(name: str, rates: list[float], bases: list[float], unit: str) -> None:
+    ratios = sorted(rate / base for rate, base in zip(rates, bases, strict=True))
+    print(
+        f"{name:14} {statistics.median(rates):8,.0f} {unit}   {statistics.median(ratios):5.3f} "
+        f"({ratios[0]:.2f} to {ratios[-1]:.2f})"
+    )
 
 
 def main() -> None:
@@ -131,16 +179,22 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     for name, standard in (("batch", 4096), ("dim", 64), ("rounds", 5), ("batches", 8)):
         parser.add_argument(f"--{name}", type=int, default=standard)
+    parser.add_argument("--step", action="store_true")
     options = parser.parse_args()
     options.shared = options.deterministic = False
     # PyTorch's Adagrad makes a sparse tensor that PyTorch warns of.
     warnings.filterwarnings("ignore", "Sparse invariant checks")
     module = example()
     ways = {"plain PyTorch": module.plain, "Kintsugi": module.with_kintsugi, "Pipeline": module.pipelined}
-    torchrec = with_torchrec(module)
-    if torchrec is not None:
-        ways["TorchRec"] = torchrec
+    if options.step:
+        ways = {"Fused": fused(module), "RowOptimizer": module.with_kintsugi}
+    else:
+        torchrec = with_torchrec(module)
+        if torchrec is not None:
+            ways["TorchRec"] = torchrec
+    first = next(iter(ways))
     found: dict[str, list[float]] = {name: [] for name in ways}
+    cpu: dict[str, list[float]] = {name: [] for name in ways}
     with (
         kintsugi.start_local_cluster(ps=5, code="4+1") as cluster,
         tempfile.NamedTemporaryFile("w", suffix=".tsv") as part,
@@ -152,20 +206,20 @@ def main() -> None:
         options.scheduler = cluster.address
         # The first round warms everything up.
         for number in range(options.rounds + 1):
-            for name, kind in ways.items():
-                rate, clock = trained(kind, options, f"{name}-{number}")
+            for name in list(ways) if number % 2 == 0 else reversed(list(ways)):
+                rate, per_cpu, clock = trained(ways[name], options, f"{name}-{number}")
                 if number > 0:
                     found[name].append(rate)
+                    cpu[name].append(per_cpu)
     print(
         f"DLRM, batch {options.batch}, dim {options.dim}, {clock.batches} batches a pass, "
         f"medians of {options.rounds} rounds, {torch.get_num_threads()} threads"
     )
     for name, rates in found.items():
-        ratios = sorted(rate / base for rate, base in zip(rates, found["plain PyTorch"], strict=True))
-        print(
-            f"{name:14} {statistics.median(rates):8,.0f} samples/s   {statistics.median(ratios):5.2f} "
-            f"({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        )
+        said(name, rates, found[first], "samples/s")
+    if options.step:
+        for name, rates in cpu.items():
+            said(name, rates, cpu[first], "samples per second of CPU")
 
 
 if __name__ == "__main__":

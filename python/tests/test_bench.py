@@ -59,3 +59,6 @@ def test_dlrm(tmp_path: Path) -> None:
     said = run("dlrm", "--data", str(data), *flags)
     assert "3 batches a pass" in said
     assert "Pipeline" in said
+    said = run("dlrm", "--data", str(data), *flags, "--step")
+    assert "RowOptimizer" in said
+    assert "samples per second of CPU" in said

@@ -108,3 +108,53 @@ def test_torchrec_in_place(client: kintsugi.Client) -> None:
         for result in results:
             (result.values() ** 2).sum().backward()
         optimizer.step()
+
+
+@pytest.mark.parametrize("sequences", [False, True])
+def test_a_state_of_torchrec_goes_there_and_back(client: kintsugi.Client, sequences: bool) -> None:
+    torchrec: Any = pytest.importorskip("torchrec", reason="LEFT OUT: torchrec is not installed")
+    names = [f"t-{uuid4()}".replace("-", "_") for _ in range(2)]
+    features = [["a", "b"], ["c"]]
+    theirs_of = torchrec.EmbeddingCollection if sequences else torchrec.EmbeddingBagCollection
+    config_of = torchrec.EmbeddingConfig if sequences else torchrec.EmbeddingBagConfig
+    theirs = theirs_of(
+        tables=[
+            config_of(name=name, embedding_dim=4, num_embeddings=10, feature_names=each)
+            for name, each in zip(names, features, strict=True)
+        ]
+    )
+    ours: Any
+    if sequences:
+        ours = kt.EmbeddingCollection(
+            client, [kt.EmbeddingConfig(name, 4, each) for name, each in zip(names, features, strict=True)]
+        )
+    else:
+        ours = kt.EmbeddingBagCollection(
+            client, [kt.EmbeddingBagConfig(name, 4, each) for name, each in zip(names, features, strict=True)]
+        )
+    model = nn.ModuleDict({"sparse": theirs, "top": nn.Linear(4, 1)})
+    mine = nn.ModuleDict({"sparse": ours, "top": nn.Linear(4, 1)})
+    # A checkpoint of TorchRec sets rows, and its names are those that this one gives.
+    mine.load_state_dict(model.state_dict())
+    given = torchrec.KeyedJaggedTensor.from_lengths_sync(
+        keys=["a", "b", "c"],
+        values=torch.tensor([1, 2, 3, 1, 9, 4]),
+        lengths=torch.tensor([2, 0, 1, 2, 1, 0]),
+    )
+    results = [each(given) for each in (theirs, ours)]
+    assert list(results[0].keys()) == list(results[1].keys())
+    for feature in ("a", "b", "c"):
+        parts = [each[feature].values() if sequences else each[feature] for each in results]
+        torch.testing.assert_close(parts[0], parts[1])
+    rows = kt.RowOptimizer(ours)
+    loss = sum((each.values() if sequences else each).sum() for each in (ours(given)[f] for f in "abc"))
+    loss.backward()
+    rows.step()
+    state = kt.torchrec_state_dict(ours, {name: range(10) for name in names})
+    before = theirs.state_dict()
+    assert list(state) == list(before)
+    assert all(state[name].shape == before[name].shape for name in state)
+    theirs.load_state_dict(state)
+    for feature in ("a", "b", "c"):
+        parts = [each(given)[feature] for each in (theirs, ours)]
+        torch.testing.assert_close(*(each.values() if sequences else each for each in parts))

@@ -119,10 +119,23 @@ function scheduleSpec(text: string): ScheduleSpec {
   return { kind, ...Object.fromEntries(fields) } as ScheduleSpec;
 }
 
+/** Names of options that every model gets, and the flags that give them. */
+const COMMON_OPTIONS: ReadonlyMap<string, string> = new Map([
+  ['dim', '--dim'],
+  ['batch', '--batch'],
+  ['seed', '--seed'],
+  ['threads', '--threads'],
+  ['optimizer', '--optimizer'],
+  ['denseOptimizer', '--dense-optimizer'],
+  ['schema', '--schema'],
+]);
+
 /** `name=value`, for flags that only a model knows; numbers and booleans become such. */
 export function modelOption(text: string, before: Record<string, unknown> = {}): Record<string, unknown> {
   const at = text.indexOf('=');
   if (at < 1) throw bad(`--model-option must be name=value, not "${text}"`);
+  const flag = COMMON_OPTIONS.get(text.slice(0, at));
+  if (flag !== undefined) throw bad(`--model-option ${text}: every model has that of ${flag}`);
   const raw = text.slice(at + 1);
   const value =
     raw === 'true' || raw === 'false'

@@ -134,6 +134,17 @@ test('a launcher hands the training flags on to its workers', () => {
   expect(args).toContain('--model m.js --model-option a=1 --deterministic');
 });
 
+test('a model option cannot be what a flag gives to every model', () => {
+  expect(modelOption('heads=2', { a: true })).toEqual({ a: true, heads: 2 });
+  for (const [text, flag] of [
+    ['dim=8', '--dim'],
+    ['denseOptimizer=sgd', '--dense-optimizer'],
+  ] as const) {
+    const message = `--model-option ${text}: every model has that of ${flag}`;
+    expect(() => modelOption(text)).toThrow(expect.objectContaining({ ...refusal, message }));
+  }
+});
+
 test('launcher and roles agree on the variables between them', () => {
   expect(Object.keys(LIFELINE)).toEqual([LIFELINE_ENV]);
   expect(Object.keys(PLACE_TRIED)).toEqual([PLACE_TRIED_ENV]);

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +38,13 @@ class Client:
         self._connection = connection
         self._tables = Tables(connection)
         self._tables.client = weakref.ref(self)
+        self._identity = uuid4().hex
+        """That of this client and of those that pickles of it have made elsewhere."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process connects anew. The token is not in it: it is `KINTSUGI_TOKEN` there."""
-        recipe = self._connection.recipe()
-        _pickled.setdefault(recipe, self)
-        return _reconnected, recipe
+        _pickled.setdefault(self._identity, self)
+        return _reconnected, (*self._connection.recipe(), self._identity)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Client:
         """A client is one: copies of what has it share it."""
@@ -301,16 +303,16 @@ class Client:
         self.close()
 
 
-_pickled: weakref.WeakValueDictionary[tuple[Any, ...], Client] = weakref.WeakValueDictionary()
-"""Clients that were pickled here, or come from a pickle: what is read again has the same one."""
+_pickled: weakref.WeakValueDictionary[str, Client] = weakref.WeakValueDictionary()
+"""Clients that were pickled here, or come from a pickle, by identity: what is read again has the same one."""
 
 
 def _reconnected(*recipe: Any) -> Client:
     """The client of a pickle."""
-    known = _pickled.get(recipe)
+    scheduler, path, tls_ca, memory_bytes, memory_directory, timeout, identity = recipe
+    known = _pickled.get(identity)
     if known is not None and not known._connection.closed:
         return known
-    scheduler, path, tls_ca, memory_bytes, memory_directory, timeout = recipe
     made = connect(
         scheduler,
         gateway="spawn" if path is None else f"{_UNIX}{path}",
@@ -320,7 +322,8 @@ def _reconnected(*recipe: Any) -> Client:
         memory_bytes=memory_bytes,
         memory_directory=memory_directory,
     )
-    _pickled[recipe] = made
+    made._identity = identity
+    _pickled[identity] = made
     return made
 
 

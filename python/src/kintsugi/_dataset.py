@@ -14,7 +14,7 @@ from ._arrays import Keys, Rate, keys_of, present, rates_of, rows_of
 from ._checks import entries, integer, listed, seconds, text
 from ._errors import Error, GatewayLost
 from ._futures import Future, PushFuture
-from ._link import Reply
+from ._link import Meanwhile, Reply
 from ._session import Call, Session, named
 from ._tables import Table, Tables
 
@@ -163,6 +163,15 @@ class FollowedLease(Lease):
 
     def _send(self, send: Callable[[], Reply]) -> Reply | None:  # noqa: ARG002
         return None
+
+
+_KEPT_PER_LEASE = 4
+"""A lease is kept so often in its time while this program waits for something else than the job."""
+
+
+def kept(lease: Lease) -> Meanwhile:
+    """Keeps a lease while something is waited for."""
+    return Meanwhile(lease.lease_ms / 1000 / _KEPT_PER_LEASE, lease.keep)
 
 
 def _distinct(keys: Keys) -> tuple[Keys, npt.NDArray[Any] | None, npt.NDArray[np.bool_] | None]:

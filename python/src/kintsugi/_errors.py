@@ -15,6 +15,8 @@ class Error(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+        self.batch: int | None = None
+        """The batch of a leased range that could not be read."""
 
     def __str__(self) -> str:
         return f"{self.code}: {self.args[0]}"

@@ -14,9 +14,9 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Condition
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._errors import Error, GatewayLost
 
@@ -55,6 +55,13 @@ def _connected(path: str) -> socket.socket:
         connection.close()
         raise GatewayLost(str(error)) from error
     return connection
+
+
+class Meanwhile(NamedTuple):
+    """`act` is called every `seconds` while something is waited for."""
+
+    seconds: float
+    act: Callable[[], None]
 
 
 class Link:

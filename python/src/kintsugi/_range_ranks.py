@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ._arrays import Keys
-from ._dataset import Dataset, FollowedLease, Lease
+from ._dataset import Dataset, FollowedLease, Lease, kept
 from ._errors import Error
 from ._tables import Table
 
@@ -46,9 +46,10 @@ class RangeRanks:
                     given = "wait"
                 except Error as error:
                     given = _said(error)
+            self._channel.meanwhile = None if lease is None else kept(lease)
             told = self._channel.objects("the next range", given)[0]
             if isinstance(told, tuple):
-                raise Error(*told)
+                raise Error(*told[:2])
             if told == "end":
                 return None
             if told != "wait":
@@ -68,6 +69,7 @@ class RangeRanks:
             result = act()
         except Exception as raised:
             error = raised
+        self._channel.meanwhile = kept(lease)
         try:
             told = self._channel.objects(
                 f"{place} of range {lease.number}", (*_seen(result, error), lease.lost)
@@ -77,7 +79,7 @@ class RangeRanks:
                 raise error from None
             raise
         lease.lost = bool(told[0][-1])
-        failed = [(rank, each) for rank, (each, *_) in enumerate(told) if each is not None]
+        failed = [(rank, *each) for rank, (each, *_) in enumerate(told) if each is not None]
         batches = [batch for _, batch, _ in told]
         # The first rank may know alone that the lease is lost; it has read no batch then.
         if not failed and not lease.lost and any(batch != batches[0] for batch in batches):
@@ -88,12 +90,12 @@ class RangeRanks:
             raise Error("BAD_ARGUMENT", text)
         if not failed:
             return result
-        rank, (code, text) = failed[0]
+        rank, code, text, batch = failed[0]
         text = f"rank {rank}: {text}"
         if error is None or code != "BAD_DATA":
             with contextlib.suppress(Error):
                 if code == "BAD_DATA":
-                    lease.fail(getattr(result, "index", 0), text, code)
+                    lease.fail(batch or 0, text, code)
                 else:
                     lease.give_back()
         # The range is nobody's here any more.
@@ -112,7 +114,7 @@ class RangeRanks:
         return [(find(name), np.unique(np.concatenate(keys))) for name, keys in sorted(every.items())]
 
 
-def _seen(result: Any, error: Exception | None) -> tuple[tuple[str, str] | None, str]:
+def _seen(result: Any, error: Exception | None) -> tuple[_Failure | None, str]:
     """The error of an act for other ranks, and the batch that it has read."""
     if error is not None or result is None:
         return _said(error), "no batch"
@@ -120,13 +122,17 @@ def _seen(result: Any, error: Exception | None) -> tuple[tuple[str, str] | None,
     return None, f"batch {result.index} of {result.samples} samples{last}"
 
 
-def _said(error: Exception | None) -> tuple[str, str] | None:
-    """The code and the text of an error, for other ranks."""
+_Failure = tuple[str, str, int | None]
+"""The code and the text of an error, and the batch that could not be read."""
+
+
+def _said(error: Exception | None) -> _Failure | None:
+    """An error, for other ranks."""
     if error is None:
         return None
     if isinstance(error, Error):
-        return error.code, str(error.args[0])
-    return "UNREACHABLE", f"it has failed: {type(error).__name__}: {error}"
+        return error.code, str(error.args[0]), error.batch
+    return "UNREACHABLE", f"it has failed: {type(error).__name__}: {error}", None
 
 
 _TOLD = ("number", "epoch", "file", "begin", "end", "done", "begun", "lease_ms")

@@ -16,9 +16,9 @@ from ._answers import RangeReport
 from ._batches import Batch, Lines, SchemaBatch, tensors_of
 from ._checks import flag, integer, listed, number, path, shown, text
 from ._columns import Columns, KeyKind, Schema
-from ._dataset import Dataset, FollowedLease, Lease
+from ._dataset import Dataset, FollowedLease, Lease, kept
 from ._errors import Error
-from ._reader import Meanwhile, Source
+from ._reader import Source
 from ._steps import Step, steps_of
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ RANGE_BATCHES = 32
 
 FOLLOW_SECONDS = 0.2
 """Files that grow are looked at so often while nothing of them is left to train."""
-
-_KEPT_PER_LEASE = 4
-"""A lease is kept so often in its time while the reader of files is waited for."""
 
 
 def read_batches(
@@ -84,7 +81,11 @@ class Work:
 
     def __post_init__(self) -> None:
         ranks = self.dataset.ranks
-        self.step = Step(push_now=self._push_now, members=None if ranks is None else ranks.members)
+        self.step = Step(
+            push_now=self._push_now,
+            members=None if ranks is None else ranks.members,
+            meanwhile=None if ranks is None else kept(self.lease),
+        )
         self._pushed: PushFuture | None = None
 
     @contextmanager
@@ -335,6 +336,8 @@ class RangeDataset:
                     following = ranks.agreed(lease, place, functools.partial(_after, work, works))
                 if work.last and not lease.lost:
                     ranks.agreed(lease, "the end", work.finish)
+                    # The range ends here, so that a generator that is closed has none to give back.
+                    next(works, None)
                 work = following
 
     def works(self) -> Iterator[Work]:
@@ -364,8 +367,7 @@ class RangeDataset:
             span = lease.file, lease.begin, lease.end
             share = (0, 1) if self.ranks is None else (self.ranks.rank, self.ranks.world)
             # A packed file is read from its begin, and a store may be slow.
-            meanwhile = Meanwhile(lease.lease_ms / 1000 / _KEPT_PER_LEASE, lease.keep)
-            for read, samples in self._source.shares(self.dataset.batch, span, share, meanwhile):
+            for read, samples in self._source.shares(self.dataset.batch, span, share, kept(lease)):
                 if waiting is not None:
                     yield waiting
                     if lease.lost:
@@ -384,6 +386,7 @@ class RangeDataset:
             raise
         except Error as error:
             if error.code == "BAD_DATA":
+                error.batch = index
                 lease.fail(index, str(error), error.code)
             raise
 

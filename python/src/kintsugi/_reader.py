@@ -14,7 +14,7 @@ import socket
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from threading import RLock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from ._arena import Arena, Block
 from ._batches import unpacked
 from ._errors import Error, GatewayLost
 from ._futures import ATTEMPTS
-from ._link import Link, Reply
+from ._link import Link, Meanwhile, Reply
 from ._processes import Process
 
 T = TypeVar("T")
@@ -36,13 +36,6 @@ _MEMORY = 256 << 20
 
 _ROOM = 4 << 20
 """Bytes of batches that are asked for at once, or one batch: as many are ahead of those at hand."""
-
-
-class Meanwhile(NamedTuple):
-    """`act` is called every `seconds` while the reader is waited for."""
-
-    seconds: float
-    act: Callable[[], None]
 
 
 class ReaderProcess:

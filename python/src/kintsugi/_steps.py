@@ -15,6 +15,7 @@ from ._arrays import Keys, Rows, keys_of
 from ._client import Client
 from ._errors import Error
 from ._futures import PushFuture
+from ._link import Meanwhile
 from ._tables import Table
 
 Request = tuple[Table, Keys, Rows]
@@ -29,14 +30,17 @@ class Step:
         fused: bool = False,
         push_now: Callable[[], None] | None = None,
         members: tuple[int, ...] | None = None,
+        meanwhile: Meanwhile | None = None,
     ) -> None:
         """`fused`: gradients of layers without a RowOptimizer may come here as `backward` makes them.
 
         `push_now`: pushes the step before its end, and waits until it is durable. `members`: of the process
         group whose ranks have a part of the batch each; what they give is the same on all of them.
+        `meanwhile`: what is to be done while ranks wait for each other.
         """
         self.fused = fused
         self.members = members
+        self.meanwhile = meanwhile
         self.rows: Any = None
         """Rows that look-ups share, of `kintsugi.torch.step`; None: each look-up has its own."""
         self.closed = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from kintsugi import _ranges
 from kintsugi._reader import Source
 
 BATCH = 4
+STALL_SECONDS = 3.0
+"""Longer than a lease lasts in tests of stalls."""
+
 OVERFLOWS = (2,)
 """Batches whose loss overflows on the first rank."""
 
@@ -54,6 +58,8 @@ def train(client: kintsugi.Client, table: str, file: Path, run: str, rank: int) 
     sizes = []
     for number, (keys, _) in enumerate(data):
         sizes.append(len(keys))
+        if run.startswith("stalls") and number == 1 and rank == 0:
+            time.sleep(STALL_SECONDS)
         loss = loss_of(model, keys)
         if number in OVERFLOWS and rank == 0:
             loss = loss * float("inf")
@@ -63,7 +69,7 @@ def train(client: kintsugi.Client, table: str, file: Path, run: str, rank: int) 
         for optimizer in (rows, dense):
             scaler.step(optimizer)
         scaler.update()
-    return [net.top.weight.detach().tolist(), data.report(), sizes]
+    return [net.top.weight.detach().tolist(), data.report(), sizes, net.rows.table.trained]
 
 
 def refused(client: kintsugi.Client, table: str, file: Path, run: str) -> list[Any]:
@@ -137,6 +143,16 @@ class ChangedSource(Source):
             yield read, samples + 2 * (number == 1)
 
 
+class SlowSource(Source):
+    """The second batch takes longer than a lease lasts."""
+
+    def shares(self, *asked: Any) -> Any:
+        for number, each in enumerate(super().shares(*asked)):
+            if number == 1:
+                time.sleep(STALL_SECONDS)
+            yield each
+
+
 def main() -> None:
     scheduler, table, file, run, store, rank_of, world_of = sys.argv[1:]
     rank, world = int(rank_of), int(world_of)
@@ -152,6 +168,9 @@ def main() -> None:
             elif run.startswith("files"):
                 said = other_files(client, Path(file), run, rank)
             else:
+                if run.startswith("slow") and rank == 1:
+                    changed: Any = _ranges
+                    changed.Source = SlowSource
                 said = train(client, table, Path(file), run, rank)
         except kintsugi.Error as error:
             said = [error.code, str(error.args[0])]

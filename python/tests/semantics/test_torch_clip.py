@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,24 @@ def test_the_clip_of_torch_without_rows_warns(client: kintsugi.Client) -> None:
     pair.layer.requires_grad_(False)
     torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
     rows.step()
+
+
+def test_a_clip_of_torch_in_two_parts_warns(client: kintsugi.Client) -> None:
+    clip: Any = getattr(torch.nn.utils, "clip_grads_with_norm_", None)
+    if clip is None:
+        pytest.skip("LEFT OUT: this PyTorch has no clip in two parts")
+    pair = Pair(client)
+    rows = pair.rows()
+    net = Net(pair.layer)
+    net(keys_of(1, 2)).sum().backward()
+    with pytest.warns(UserWarning, match="does not see rows of a RowOptimizer") as seen:
+        clip(net.parameters(), 1.0, torch.ones(()))
+    assert [each.filename for each in seen] == [__file__]
+    # A whole clip warns once.
+    with pytest.warns(UserWarning, match="does not see rows of a RowOptimizer") as seen:
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    assert len(seen) == 1
+    rows.zero_grad()
 
 
 def test_a_clip_of_fused_layers_is_an_error(client: kintsugi.Client) -> None:

@@ -143,6 +143,15 @@ def test_a_pickle_reconnects(cluster: kintsugi.LocalCluster) -> None:
             expected = found(KEYS).tolist()
 
 
+def test_a_pickle_of_one_of_two_clients(cluster: kintsugi.LocalCluster, client: kintsugi.Client) -> None:
+    with kintsugi.connect(cluster.address, timeout=60) as other:
+        layers = [embedding(each) for each in (client, other)]
+        for layer in layers:
+            assert pickle.loads(pickle.dumps(layer)).client is layer.client
+        for layer in layers[::-1]:
+            assert pickle.loads(pickle.dumps(layer.client)) is layer.client
+
+
 def test_a_pickle_of_a_version_before_types(client: kintsugi.Client) -> None:
     live: Any = embedding(client)
     state = live.__getstate__()

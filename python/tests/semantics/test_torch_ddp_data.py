@@ -15,8 +15,11 @@ import kintsugi
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
-from ddp_data import BATCH, OVERFLOWS, loss_of
+from ddp_data import BATCH, OVERFLOWS, STALL_SECONDS, loss_of
 from reference import DIM, KEYS, KINDS, Net, Rows
+
+MAX_RANGE_FAILURES = 3
+"""A range is set aside after so many failures at one batch, see docs/limits.md."""
 
 
 def written(path: Path, lines: int) -> list[list[int]]:
@@ -30,12 +33,17 @@ def ranks(cluster: kintsugi.LocalCluster, table: str, file: Path, run: str, worl
     store = str(file.with_suffix(f".{uuid4()}"))
     running = [
         subprocess.Popen(
-            [*program, str(file), run, store, str(rank), str(world)], stdout=subprocess.PIPE, text=True
+            [*program, str(file), run, store, str(rank), str(world)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for rank in range(world)
     ]
-    said = [process.communicate()[0] for process in running]
-    return [json.loads(each.splitlines()[-1]) for each in said]
+    said = [process.communicate() for process in running]
+    # Python prints an exception that a generator raises at its end, and goes on.
+    assert not [errors for _, errors in said if "Exception ignored" in errors]
+    return [json.loads(each.splitlines()[-1]) for each, _ in said]
 
 
 @pytest.mark.parametrize(("lines", "world"), [(31, 2), pytest.param(30, 4, marks=pytest.mark.long)])
@@ -52,7 +60,8 @@ def test_ranks_are_one_trainer(
     last = lines % BATCH
     sizes = [BATCH // world] * (lines // BATCH) + [last // world if last % world == 0 else last]
     report = {"samples": lines, "trained": lines, "lost": 0, "duplicated": 0}
-    assert [each[1:] for each in results] == [[report, sizes]] * world
+    # All ranks have trained the table, whoever has pushed: each may load rows anew.
+    assert [each[1:] for each in results] == [[report, sizes, True]] * world
     for number, batch in enumerate(keys.split(BATCH)):
         for optimizer in (reference.optimizer, dense):
             optimizer.zero_grad()
@@ -65,7 +74,9 @@ def test_ranks_are_one_trainer(
     reference.check(client)
 
 
-def test_what_one_rank_cannot_read_is_an_error_of_all(cluster: kintsugi.LocalCluster, tmp_path: Path) -> None:
+def test_what_one_rank_cannot_read_is_an_error_of_all(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client, tmp_path: Path
+) -> None:
     file = tmp_path / "train.tsv"
     written(file, 16)
     lines = file.read_text().splitlines()
@@ -73,10 +84,38 @@ def test_what_one_rank_cannot_read_is_an_error_of_all(cluster: kintsugi.LocalClu
     lines[6] = "1\tx"
     file.write_text("".join(f"{line}\n" for line in lines))
     run = f"r-{uuid4()}"
-    said = ranks(cluster, f"t-{uuid4()}", file, run)
-    assert [code for code, _ in said] == ["BAD_DATA"] * 2
-    assert said[0][1].startswith("rank 1: invalid literal")
-    assert said[1][1].startswith("invalid literal")
+    for _ in range(MAX_RANGE_FAILURES):
+        said = ranks(cluster, f"t-{uuid4()}", file, run)
+        assert [code for code, _ in said] == ["BAD_DATA"] * 2
+        assert said[0][1].startswith("rank 1: invalid literal")
+        assert said[1][1].startswith("invalid literal")
+    # The range is set aside at the batch that cannot be read, not at the one before.
+    data = kintsugi.RangeDataset(client, [file], batch=BATCH, run=run, reader=lambda *_: None)
+    (aside,) = data.dataset.status()["setAside"]
+    assert (aside["batch"], aside["code"]) == (1, "BAD_DATA")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("run", ["slow", "stalls"])
+def test_a_lease_while_ranks_wait_for_each_other(tmp_path: Path, run: str) -> None:
+    """The first rank keeps its lease while it waits for another; where it stalls itself, it loses it."""
+    file = tmp_path / "train.tsv"
+    written(file, 16)
+    limits = {"leaseMs": int(STALL_SECONDS * 500)}
+    with (
+        kintsugi.start_local_cluster(ps=3, code="2+1", limits=limits) as cluster,
+        kintsugi.connect(cluster.address, timeout=60) as client,
+    ):
+        table = client.create_table(f"t-{uuid4()}", DIM, optimizer=KINDS["adam"].ours)
+        one, other = ranks(cluster, table.name, file, f"{run}-1")
+    assert one == other
+    _, report, sizes, _ = one
+    assert report == {"samples": 16, "trained": 16, "lost": 0, "duplicated": 0}
+    if run == "slow":
+        assert sizes == [BATCH // 2] * 4
+    else:
+        # All batches of the range are given again, for the dense parameters, and applied once.
+        assert sizes == [BATCH // 2] * (2 + 4)
 
 
 def test_ranks_that_have_read_other_batches_are_an_error_of_all(

@@ -14,6 +14,23 @@ import kintsugi.torch as kt
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_frozen_between_forward_and_backward_get_no_gradient(
+    client: kintsugi.Client, kind: str
+) -> None:
+    pair = Pair(client, kind)
+    rows = pair.rows()
+    for layer, optimizer in ((pair.layer, rows), (pair.torch, pair.torch.optimizer)):
+        for number in range(4):
+            optimizer.zero_grad()
+            loss = loss_of(layer(keys_of(number, 3)), number)
+            layer.requires_grad_(number % 2 == 0)
+            loss.backward()
+            layer.requires_grad_(True)
+            optimizer.step()
+    pair.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_frozen_models_and_looks_without_gradients(client: kintsugi.Client, kind: str) -> None:
     pair = Pair(client, kind)
     other = kt.KintsugiEmbedding(client, pair.layer.table.name, DIM, optimizer=KINDS[kind].ours)

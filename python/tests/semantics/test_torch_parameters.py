@@ -362,6 +362,26 @@ def test_a_functional_call_leaves_rows_as_they_are(client: kintsugi.Client, fuse
     pair.check()
 
 
+def test_a_look_up_within_a_transform_is_an_error(client: kintsugi.Client) -> None:
+    layer = layer_of(client)
+    transforms: list[Callable[[], object]] = [
+        lambda: torch.func.vmap(layer)(keys_of(1, 2)),
+        lambda: torch.func.grad(lambda factor: (factor * layer(keys_of(1, 2))).sum())(torch.ones(())),
+    ]
+    for each in transforms:
+        with pytest.raises(Error, match=r"look rows up before, and give the transformed function"):
+            each()
+    found = layer(keys_of(1, 2)).detach()
+    assert torch.equal(torch.func.grad(lambda rows: (rows * rows).sum())(found), 2 * found)
+
+
+def test_a_row_optimizer_is_not_copied(client: kintsugi.Client) -> None:
+    rows = kt.RowOptimizer(layer_of(client))
+    for make in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(Error, match="a RowOptimizer is neither copied nor pickled"):
+            make(rows)
+
+
 def test_what_a_row_optimizer_cannot_be_is_an_error(client: kintsugi.Client) -> None:
     layer = layer_of(client)
     rows = kt.RowOptimizer(layer)

@@ -68,8 +68,13 @@ def clamp(model: Two) -> None:
             each.clamp_(-0.3, 0.3)
 
 
+def numpy_(model: Two) -> None:
+    model.short.data.numpy()[:] = LOADED["short"].numpy()
+    model.long.detach().numpy()[:2] = 0.5
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("change", [load, copy_, init, clamp])
+@pytest.mark.parametrize("change", [load, copy_, init, clamp, numpy_])
 def test_a_change_takes_effect_as_in_torch(
     client: kintsugi.Client, kind: str, change: Callable[[Two], None]
 ) -> None:

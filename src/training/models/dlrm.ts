@@ -33,6 +33,35 @@ import { buildTowers, TWO_TOWERS, towersParameters } from './two-towers-graph.js
 export const MODEL_NAMES = ['dlrm', ...CTR_MODELS, FINAL_MLP, TWO_TOWERS] as const;
 export type ModelName = (typeof MODEL_NAMES)[number];
 
+/** Options that all models are made with, by the worker's own flags. */
+const COMMON_OPTIONS = [
+  'dim',
+  'batch',
+  'seed',
+  'optimizer',
+  'denseOptimizer',
+  'threads',
+  'schema',
+  'modelName',
+];
+
+/** Options of a model by name, as `--model-option` takes them. */
+function ownOptions(name: ModelName): readonly string[] {
+  if (name === 'dlrm') return ['bottom', 'top'];
+  if (name === TWO_TOWERS) return ['bottom', 'items'];
+  return name === FINAL_MLP ? ['top', 'gate1', 'gate2', 'heads'] : ['top'];
+}
+
+/** @throws BAD_ARGUMENT for an option that the model does not have; `bottom` and `top` are checked with it */
+function checkOptions(name: ModelName, options: ModelOptions): void {
+  const own = ownOptions(name);
+  const known = [...COMMON_OPTIONS, 'bottom', 'top', ...own];
+  const unknown = Object.keys(options).find((flag) => !known.includes(flag));
+  if (unknown === undefined) return;
+  const text = `--model-option ${unknown}: the options of ${name} are ${own.join(', ')}`;
+  throw new KintsugiError('BAD_ARGUMENT', text);
+}
+
 /** Widths of layers as in "256-64-1". Throws BAD_ARGUMENT. */
 export function parseWidths(flag: string, text: string): number[] {
   const widths = text.split('-').map((part) => (/^[1-9]\d{0,5}$/.test(part) ? Number(part) : Number.NaN));
@@ -289,8 +318,8 @@ function graphsOf(name: ModelName, options: ModelOptions, given: Inputs) {
 /**
  * Makes a built-in model: DLRM, or what `modelName` names. Own options: `bottom` ("64-<dim>") and `top`
  * ("256-64-1"), the widths of the layers; two towers have `bottom` and `items`, FinalMLP `top`, `gate1`,
- * `gate2` and `heads`. Throws BAD_ARGUMENT for widths that do not fit and schemas that it cannot train, and
- * DEPENDENCY_MISSING without onnxruntime-node.
+ * `gate2` and `heads`. Throws BAD_ARGUMENT for other options, widths that do not fit and schemas that it
+ * cannot train, and DEPENDENCY_MISSING without onnxruntime-node.
  */
 export async function createDlrm(
   options: ModelOptions,
@@ -301,6 +330,7 @@ export async function createDlrm(
     const text = `--model-name must be one of ${MODEL_NAMES.join(', ')}, not ${String(name)}`;
     throw new KintsugiError('BAD_ARGUMENT', text);
   }
+  checkOptions(name, options);
   const given = inputsOf(options, extraOf(name));
   const { parameters, trainer, predictor } = graphsOf(name, options, given);
   const compute = await start({ trainer, predictor, threads: options.threads });

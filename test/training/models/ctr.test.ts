@@ -127,6 +127,10 @@ test('names and layers that do not exist are refused', async () => {
     [{ modelName: 'fm' }, /one of dlrm, wide-and-deep, deepfm, dcnv2, finalmlp, two-towers, not fm/],
     [{ modelName: 'dcnv2', bottom: '8-2' }, /--bottom is for dlrm and two-towers/],
     [{ modelName: 'deepfm', top: '8-2' }, /last top layer must have width 1/],
+    [{ tpo: '8-1' }, /--model-option tpo: the options of dlrm are bottom, top$/],
+    [{ modelName: 'dcnv2', gate1: 'user' }, /--model-option gate1: the options of dcnv2 are top$/],
+    [{ modelName: 'finalmlp', items: 'a' }, /items: the options of finalmlp are top, gate1, gate2, heads$/],
+    [{ modelName: 'two-towers', heads: 2 }, /heads: the options of two-towers are bottom, items$/],
   ] as const)
     await expect(dlrm({ ...SMALL, ...own })).rejects.toMatchObject({ code: 'BAD_ARGUMENT', message });
 });

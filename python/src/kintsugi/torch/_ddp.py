@@ -6,6 +6,7 @@ import pickle
 import zlib
 from collections.abc import Sequence
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, distributed
 
 from .._errors import Error
+from .._link import Meanwhile
 
 Ints = npt.NDArray[np.int64]
 
@@ -41,6 +43,8 @@ class Channel:
             raise Error("BAD_ARGUMENT", "this process is not in the group")
         self.members = tuple(distributed.get_process_group_ranks(group))
         self._seconds = seconds
+        self.meanwhile: Meanwhile | None = None
+        """Called again and again while this rank waits for others."""
         self._broken: Error | None = None
         self._where = "the begin"
         self._group = distributed.new_group(
@@ -70,7 +74,13 @@ class Channel:
             raise self._broken
         gathered = [torch.empty_like(tensor) for _ in range(self.world)]
         try:
-            distributed.all_gather(gathered, tensor, group=self._group)
+            work: Any = distributed.all_gather(gathered, tensor, group=self._group, async_op=True)
+            if self.meanwhile is not None:
+                done = Event()
+                work.get_future().add_done_callback(lambda _: done.set())
+                while not done.wait(self.meanwhile.seconds):
+                    self.meanwhile.act()
+            work.wait()
         except RuntimeError as error:
             self._broken = self._failure(str(error))
             raise self._broken from error

@@ -105,7 +105,7 @@ class Anchor(nn.Parameter):
         warnings.warn(
             "a clip of torch does not see rows of a RowOptimizer: they are not in model.parameters(). "
             "kintsugi.torch.clip_grad_norm_(model.parameters(), ...) clips both",
-            stacklevel=5,
+            stacklevel=_watch.level_of_program(),
         )
 
     def dropped(self, set_to_none: bool) -> None:

@@ -76,9 +76,12 @@ class _Gathered(torch.autograd.Function):
 
 
 def places_of(table: Table, keys: Tensor) -> Places:
-    """Unique keys of a tensor with one dimension. @raises Error KEY_TYPE."""
+    """Unique keys of a tensor with one dimension. @raises Error KEY_TYPE; BAD_ARGUMENT: in a transform."""
     if keys.is_floating_point() or keys.is_complex() or keys.dtype == torch.bool:
         raise Error("KEY_TYPE", f"keys must be integers, not {keys.dtype}")
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        text = "a look-up within torch.func.grad, vmap and other transforms: look rows up before, and give "
+        raise Error("BAD_ARGUMENT", text + "the transformed function what the layer has returned")
     given = keys.detach().to("cpu", torch.int64).contiguous()
     ordered = np.sort(given.numpy())
     first = np.ones(len(ordered), np.bool_)

@@ -106,6 +106,8 @@ class RowOptimizer(torch.optim.Optimizer):
         """Averages gradients between ranks, once per step. Every rank comes here at the same moment of it."""
         if self._ranks is None:
             return
+        step = steps_of(self.client).current
+        self._ranks.meanwhile = None if step is None else step.meanwhile
         tables = [self.rows.tables[name] for name in sorted(self.rows.tables)]
         if self._averaged:
             if place == STEP:
@@ -129,6 +131,11 @@ class RowOptimizer(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         for group, rate in zip(self.param_groups, rates, strict=True):
             group.setdefault("table_lr", rate)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles. @raises Error BAD_ARGUMENT: rows have one optimizer, and are in the job."""
+        text = "a RowOptimizer is neither copied nor pickled: make another one, and give its load_state_dict "
+        raise Error("BAD_ARGUMENT", text + "the state_dict() of this one")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops all gradients. Rows that were looked up keep their values until `step`."""
@@ -209,6 +216,9 @@ class RowOptimizer(torch.optim.Optimizer):
                 # The push of a batch is of the rank that has leased its range.
                 steps.current.add_stepped(requests, rates)
                 steps.current.push_now()
+            for table, *_ in requests:
+                # Ranks train it together, whoever pushes.
+                table.trained = True
         except Exception as raised:
             error = raised
         ranks.agree(self._steps, error)

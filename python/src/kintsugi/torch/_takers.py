@@ -74,6 +74,9 @@ class Looked:
                 "torch.autograd.grad gives no gradients of rows: leave the parameters of layers out of its "
             )
             raise Error("BAD_ARGUMENT", text + "inputs, or call backward(), and step() or zero_grad()")
+        if not layer.own_anchor.requires_grad:
+            # Frozen since the look-up: autograd adds no gradient to such a parameter, either.
+            return
         gradient = gradient.detach()
         if layer.grad_scale != 1.0:
             gradient = gradient * layer.grad_scale

@@ -39,8 +39,10 @@ class Watched(Protocol):
 SCALER: Any = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
 """The class of scalers; that of CUDA is of the same kind since PyTorch 2.3."""
 
-_CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"})
+_CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_", "_clip_grads_with_norm_"})
+"""Functions that look at gradients of parameters to clip them; the last one is a part of the first, too."""
 _STATELESS = "torch.nn.utils.stateless"
+_NOT_PROGRAM = ("torch", __name__.split(".")[0])
 _scaled: set[int] = set()
 """Passes of `backward` of a loss that a GradScaler has scaled, by the number that autograd gives them."""
 
@@ -64,12 +66,27 @@ def look(anchor: Watched) -> None:
                 anchor.dropped(bool(frame.f_locals.get("set_to_none", True)))
             break
         if name in _CLIPS and module == "torch.nn.utils.clip_grad":
-            anchor.clipped(frame.f_locals.get("parameters"))
+            if not (name == "_clip_grads_with_norm_" and _is_part_of_clip(frame)):
+                anchor.clipped(frame.f_locals.get("parameters"))
             return
         if frame.f_back is None:
             break
         frame = frame.f_back
     anchor.seen()
+
+
+def _is_part_of_clip(frame: FrameType) -> bool:
+    """Whether a `clip_grad_norm_`, which has looked before, calls this; a decorator may be between."""
+    callers = (frame.f_back, frame.f_back and frame.f_back.f_back)
+    return any(each is not None and each.f_code.co_name == "clip_grad_norm_" for each in callers)
+
+
+def level_of_program() -> int:
+    """The level of a warning of the caller that names the line of the program, and none of PyTorch."""
+    level, frame = 2, sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _NOT_PROGRAM:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def asked(anchor: Watched) -> None:
