@@ -27,6 +27,8 @@ type Hyparquet = typeof import('hyparquet') & PageLibrary;
 interface RowGroup extends DecodedGroup {
   /** True once all its pages were looked through: they are safe to decode. */
   checked: boolean;
+  /** It has pages that hyparquet must not pass over, so that every slice is decoded from its first row on. */
+  isWhole: boolean;
 }
 
 /** A file whose metadata, at its end, were read. */
@@ -122,7 +124,7 @@ function groupsOf({ num_rows, row_groups }: FileMetaData, columns: readonly stri
     const metas = group.columns.map(({ meta_data }) => meta_data!);
     const needed = metas.filter(({ path_in_schema }) => columns.includes(path_in_schema[0]!));
     first += rows;
-    return { first: first - rows, rows, columns: needed, checked: false };
+    return { first: first - rows, rows, columns: needed, checked: false, isWhole: false };
   });
   if (first !== Number(num_rows) || !Number.isSafeInteger(first))
     throw new Error(`row groups must have ${num_rows} rows together, not ${first}`);
@@ -208,11 +210,8 @@ async function loaded(
         throw new Error(`must lie in the ${buffer.byteLength} bytes of the file`);
       const bytes = new Uint8Array(await buffer.slice(begin, end));
       pages.place(bytes.buffer, begin - bytes.byteOffset);
-      if (!group.checked)
-        checkPages(hyparquet, compressors, {
-          ...{ bytes, meta, rows: group.rows },
-          ...levelsOf(tree, meta.path_in_schema),
-        });
+      const chunk = { bytes, meta, rows: group.rows, ...levelsOf(tree, meta.path_in_schema) };
+      if (!group.checked && !checkPages(hyparquet, compressors, chunk)) group.isWhole = true;
       parts.push({ begin, bytes });
     } catch (error) {
       throw bad(`${where} must be pages that can be decoded: ${describe(error)}`, error);
@@ -297,7 +296,8 @@ export async function* slices(
     const buffer = await loaded(opened, index, compressors, pages);
     onRead();
     for (let at = begin; at < end; at += step) {
-      const slice = { buffer, compressors, group: index, begin: at, end: Math.min(end, at + step) };
+      const from = opened.groups[index]!.isWhole ? first : at;
+      const slice = { buffer, compressors, group: index, from, begin: at, end: Math.min(end, at + step) };
       yield { first: at, rows: slice.end - at, columns: await readSlice(opened, slice) };
       onRead();
     }
@@ -308,19 +308,21 @@ interface Slice {
   buffer: AsyncBuffer;
   compressors: Compressors;
   group: number;
+  /** The row from which on rows are decoded */
+  from: number;
   begin: number;
   end: number;
 }
 
 async function readSlice(
   { file, hyparquet, metadata, columns }: OpenedParquet,
-  { buffer, compressors, group, begin, end }: Slice,
+  { buffer, compressors, group, from, begin, end }: Slice,
 ): Promise<Cells[]> {
   const where = `${file}: row group ${group + 1}, rows ${begin + 1} to ${end}`;
   const cells = new Map(columns.map((column) => [column, new Cells()]));
   try {
     await hyparquet.parquetRead({
-      ...{ file: buffer, metadata, compressors, rowStart: begin, rowEnd: end },
+      ...{ file: buffer, metadata, compressors, rowStart: from, rowEnd: end },
       columns: [...columns],
       ...DECODING,
       onChunk: ({ columnName, columnData, rowStart }) => cells.get(columnName)?.add(rowStart, columnData),
