@@ -125,7 +125,7 @@ inline bool readHash(const Cell& cell, std::uint64_t& out) {
   return swar::isHex(high);
 }
 
-/** Of `readDecimal`: any form. */
+/** As `readDecimal`, which leaves any but short integers to it. */
 bool readAnyDecimal(const Cell& cell, double& out);
 
 /** [+-] digits, perhaps with a point, perhaps with an exponent; the double that is nearest to it. */

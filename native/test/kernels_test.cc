@@ -284,7 +284,7 @@ TEST(hashKeys) {
       hash.absorb(static_cast<std::uint32_t>(keys[i] >> 32));
       expected.push_back(keys[i] == kMissingBit ? 5 : hash.end());
     }
-    // What is behind them stays.
+    // The key behind them stays.
     expected.push_back(keys[count]);
     kernels().hashKeys(keys.data(), count, 77, 5);
     CHECK(keys == expected);

@@ -39,6 +39,8 @@ export interface ColumnChunk {
 const MAX_PAGE_VALUES = 2 ** 24;
 /** Most bytes of a page when it is decompressed. Writers make pages of 1 MiB, and a few of 100 MB. */
 export const MAX_PAGE_BYTES = 2 ** 27;
+/** Most bytes of the metadata at the end of a file in an object store. */
+export const MAX_METADATA_BYTES = 2 ** 27;
 /** Most bytes of a text: in a file of lines it could not be longer, either. */
 export const MAX_CELL_BYTES = 2 ** 16;
 /** Most values of a list. */

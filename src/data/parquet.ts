@@ -6,7 +6,7 @@ import { importOptional } from '../common/optional.js';
 import { bad, sizeOf } from './bytes.js';
 import type { DecodedGroup } from './duckdb.js';
 import { textOfBytes } from './keys.js';
-import { isRemote, remoteBytes } from './object-store.js';
+import { isRemote, remoteBytes, remoteVersion } from './object-store.js';
 import { checkPages, checkSnappy, type PageLibrary } from './parquet-pages.js';
 import { unzstd } from './zstd.js';
 
@@ -27,7 +27,7 @@ type Hyparquet = typeof import('hyparquet') & PageLibrary;
 interface RowGroup extends DecodedGroup {
   /** True once all its pages were looked through: they are safe to decode. */
   checked: boolean;
-  /** It has pages that hyparquet must not pass over, so that every slice is decoded from its first row on. */
+  /** Slices are decoded from its first row on: hyparquet must not pass over its pages. */
   isWhole: boolean;
 }
 
@@ -45,6 +45,8 @@ export interface OpenedParquet extends Parsed {
   columns: readonly string[];
   rows: number;
   groups: readonly RowGroup[];
+  /** Bytes of the metadata, which end the file */
+  metadataBytes: number;
 }
 
 async function importHyparquet(): Promise<Hyparquet> {
@@ -133,7 +135,8 @@ function groupsOf({ num_rows, row_groups }: FileMetaData, columns: readonly stri
 
 async function remoteBuffer(file: string): Promise<AsyncBuffer> {
   const byteLength = await sizeOf(file);
-  const slice = async (from: number, to = byteLength) => (await remoteBytes(file, from, to)).buffer;
+  const version = await remoteVersion(file);
+  const slice = async (from: number, to = byteLength) => (await remoteBytes(file, from, to, version)).buffer;
   return { byteLength, slice };
 }
 
@@ -155,7 +158,8 @@ function withColumns(parsed: Parsed, columns: readonly string[]): OpenedParquet 
   const { file, metadata } = parsed;
   try {
     const groups = groupsOf(metadata, columns);
-    return { ...parsed, columns, rows: Number(metadata.num_rows), groups };
+    const { num_rows, metadata_length } = metadata;
+    return { ...parsed, columns, rows: Number(num_rows), groups, metadataBytes: metadata_length + 8 };
   } catch (error) {
     throw noParquet(file, error);
   }

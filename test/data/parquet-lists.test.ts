@@ -1,4 +1,4 @@
-/** Pages of lists as pyarrow before version 12 writes them: with values where the number of rows should be. */
+/** Pages of lists as pyarrow before 12 writes them: with values where the number of rows should be. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parquetMetadata } from 'hyparquet';
