@@ -25,7 +25,7 @@ bool readSlow(const char* begin, const char* end, double& out) {
 
 }  // namespace
 
-bool readDecimal(const Cell& cell, double& out) {
+bool readAnyDecimal(const Cell& cell, double& out) {
   const std::uint8_t *at = cell.first(), *const end = cell.data + cell.end;
   const bool negative = at < end && *at == '-';
   if (at < end && (*at == '-' || *at == '+')) at++;

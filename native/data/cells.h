@@ -2,11 +2,9 @@
 // that answers false does not take the cell. It may be wrong, or only unusual: src/data decides.
 #pragma once
 #include "engine/bytes.h"
+#include "kernels/key_hash.h"
 
 namespace kintsugi {
-
-/** The high bit of a key: only the key of a missing value has it. */
-inline constexpr std::uint64_t kMissingBit = std::uint64_t{1} << 63;
 
 namespace swar {
 
@@ -127,46 +125,23 @@ inline bool readHash(const Cell& cell, std::uint64_t& out) {
   return swar::isHex(high);
 }
 
+/** As `readDecimal`, which leaves any but short integers to it. */
+bool readAnyDecimal(const Cell& cell, double& out);
+
 /** [+-] digits, perhaps with a point, perhaps with an exponent; the double that is nearest to it. */
-bool readDecimal(const Cell& cell, double& out);
+inline bool readDecimal(const Cell& cell, double& out) {
+  const std::size_t n = cell.size();
+  if (n >= 1 && n <= 8) {
+    const std::uint64_t word = swar::digits(cell.data, cell.begin, cell.end);
+    if (swar::isDecimal(word)) {
+      out = swar::decimal(word);
+      return true;
+    }
+  }
+  return readAnyDecimal(cell, out);
+}
 
 /** Whether bytes are UTF-8 as TextDecoder takes it. */
 bool isUtf8(const std::uint8_t* bytes, std::size_t size);
-
-/** The hash of src/data/keys.ts, bit for bit. */
-class KeyHash {
- public:
-  /** The second half of the state at the beginning; the first one is the seed. */
-  static constexpr std::uint32_t kBegin = 0x5BD1E995u;
-  /** The words that end a hash are this one and those above it. */
-  static constexpr std::uint32_t kEnd = 0x2545F491u, kEndWords = 4;
-
-  explicit KeyHash(std::uint32_t seed) : first_(seed) {}
-
-  /** Takes a word into a state. */
-  static void absorb(std::uint32_t& first, std::uint32_t& second, std::uint32_t word) {
-    const std::uint32_t mixed = (first ^ word) * 0x9E3779B1u;
-    first = std::rotl(mixed, 13) + second;
-    const std::uint32_t other = (second ^ first) * 0x85EBCA6Bu;
-    second = std::rotl(other, 17);
-  }
-  /** The key that a state is, when the words that end it were taken. */
-  static std::uint64_t key(std::uint32_t first, std::uint32_t second) {
-    return (std::uint64_t{second} << 32 | first) & ~kMissingBit;
-  }
-
-  void absorb(std::uint32_t word) { absorb(first_, second_, word); }
-  void text(const std::uint8_t* bytes, std::size_t size) {
-    for (std::size_t i = 0; i < size; i++) absorb(bytes[i]);
-    absorb(static_cast<std::uint32_t>(size) ^ 0x80000000u);
-  }
-  std::uint64_t end() {
-    for (std::uint32_t word = 0; word < kEndWords; word++) absorb(kEnd + word);
-    return key(first_, second_);
-  }
-
- private:
-  std::uint32_t first_, second_ = kBegin;
-};
 
 }  // namespace kintsugi

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "data/values.h"
+#include "kernels/kernels.h"
 
 namespace kintsugi {
 namespace {
@@ -174,29 +175,6 @@ class CellValues {
   Cell cell_;
 };
 
-/** keys[i] = hash of the number keys[i]; the compiler makes vectors of the loops. */
-void hashKeys(std::uint64_t* keys, std::size_t count, std::uint32_t seed) {
-  constexpr std::size_t kBlock = 64;
-  std::uint32_t words[2][kBlock], first[kBlock], second[kBlock];
-  const auto absorb = [&](const auto& word) {
-    for (std::size_t i = 0; i < kBlock; i++) KeyHash::absorb(first[i], second[i], word(i));
-  };
-  for (std::size_t at = 0; at < count; at += kBlock) {
-    const std::size_t n = std::min(kBlock, count - at);
-    for (std::size_t i = 0; i < n; i++) {
-      words[0][i] = static_cast<std::uint32_t>(keys[at + i]);
-      words[1][i] = static_cast<std::uint32_t>(keys[at + i] >> 32);
-    }
-    std::fill(first, first + kBlock, seed);
-    std::fill(second, second + kBlock, KeyHash::kBegin);
-    absorb([&](std::size_t i) { return words[0][i]; });
-    absorb([&](std::size_t i) { return words[1][i]; });
-    for (std::uint32_t end = 0; end < KeyHash::kEndWords; end++)
-      absorb([&](std::size_t) { return KeyHash::kEnd + end; });
-    for (std::size_t i = 0; i < n; i++) keys[at + i] = KeyHash::key(first[i], second[i]);
-  }
-}
-
 /** Rows [from, until) of vectors on their way into rows of a batch. */
 class Passage {
  public:
@@ -295,33 +273,33 @@ class Passage {
     if (vector.list) return stopAt(0);
     const std::uint64_t missing = missingKey(column);
     std::uint64_t* const keys = list.keys + list.count;
-    // Numbers are hashed many at a time.
-    const bool late = column.key != KeyKind::String && !column.shared;
-    SparseColumn plain;
-    plain.key = column.key;
-    plain.shared = true;
-    const SparseColumn& first = late ? plain : column;
-    missing_.clear();
+    const bool late = isHashedLate(column);
+    const SparseColumn first = beforeHash(column);
+    const std::uint64_t none = late ? kMissingBit : missing;
     visit(vector, [&](const auto* cells) {
       for (std::size_t i = 0; i < count_; i++) {
-        keys[i] = missing;
-        if (!isValid(vector.valid, from_ + i) || isEmpty(cells[from_ + i])) {
-          if (late) missing_.push_back(static_cast<std::uint32_t>(i));
-        } else if (!toKey(first, cells[from_ + i], keys[i])) {
-          return stopAt(i);
-        }
+        keys[i] = none;
+        if (!isValid(vector.valid, from_ + i) || isEmpty(cells[from_ + i])) continue;
+        if (!toKey(first, cells[from_ + i], keys[i])) return stopAt(i);
       }
     });
-    if (late) {
-      hashKeys(keys, count_, column.seed);
-      for (const std::uint32_t i : missing_) keys[i] = missing;
-    }
+    if (late) kernels().hashKeys(keys, count_, column.seed, missing);
     for (std::size_t i = 0; i < count_; i++)
       list.offsets[rows_.size + i + 1] = static_cast<std::uint32_t>(list.count + i + 1);
   }
 
   /** False: the list has no room, and the rows before the one that needs it are taken. */
   bool takeLists(const SparseColumn& column, KeyList& list) {
+    const bool hasRoom = takeValues(column, list);
+    const std::size_t taken = count_ == 0 ? list.count : list.offsets[rows_.size + count_];
+    if (isHashedLate(column))
+      kernels().hashKeys(list.keys + list.count, taken - list.count, column.seed, kMissingBit);
+    return hasRoom;
+  }
+
+  /** As `takeLists`; numbers are keys before their hash. */
+  bool takeValues(const SparseColumn& whole, KeyList& list) {
+    const SparseColumn column = beforeHash(whole);
     const bool weighted = column.weights != kNoPlace;
     std::size_t count = list.count;
     for (std::size_t i = 0; i < count_; i++) {
@@ -337,7 +315,7 @@ class Passage {
         stopAt(i);
         return false;
       }
-      if (!takeValues(column, values, weights, values.count() - kept, list, count)) {
+      if (!takeCell(column, values, weights, values.count() - kept, list, count)) {
         stopAt(i);
         break;
       }
@@ -347,8 +325,8 @@ class Passage {
     return true;
   }
 
-  static bool takeValues(const SparseColumn& column, CellValues& values, CellValues& weights,
-                         std::size_t skipped, KeyList& list, std::size_t at) {
+  static bool takeCell(const SparseColumn& column, CellValues& values, CellValues& weights,
+                       std::size_t skipped, KeyList& list, std::size_t at) {
     const bool weighted = column.weights != kNoPlace;
     for (std::size_t i = 0; i < values.count(); i++) {
       values.next();
@@ -388,8 +366,6 @@ class Passage {
   const std::size_t most_ = count_;
   SchemaRows& rows_;
   Logarithms& logarithms_;
-  /** Rows without a value, of the column at hand */
-  std::vector<std::uint32_t> missing_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "data/lines.h"
 #include "data/scan.h"
 #include "data/values.h"
+#include "kernels/kernels.h"
 
 namespace kintsugi {
 std::size_t LinePlan::denseWidth() const {
@@ -13,6 +14,14 @@ std::size_t LinePlan::logarithms() const {
   std::size_t count = 0;
   for (const DenseColumn& column : dense) count += column.kind == TransformKind::Log1p;
   return count;
+}
+
+LineParser::LineParser(LinePlan plan) : plan_(std::move(plan)), cells_(plan_.fields) {
+  for (const SparseColumn& column : plan_.sparse) {
+    sparse_.push_back(beforeHash(column));
+    missing_.push_back(isHashedLate(column) ? kMissingBit : missingKey(column));
+    if (column.multi) lists_.push_back(static_cast<std::uint32_t>(sparse_.size() - 1));
+  }
 }
 
 bool LineParser::addNumbers(SchemaRows& rows, Logarithms& logarithms) const {
@@ -42,10 +51,11 @@ bool LineParser::addNumbers(SchemaRows& rows, Logarithms& logarithms) const {
   return true;
 }
 
-Stop LineParser::addKeys(const SparseColumn& column, KeyList& list) const {
+Stop LineParser::addKeys(std::size_t index, KeyList& list) const {
+  const SparseColumn& column = sparse_[index];
   const Cell& cell = cells_[column.place];
   if (!column.multi) {
-    std::uint64_t key = missingKey(column);
+    std::uint64_t key = missing_[index];
     if (!cell.empty() && !readKey(column, cell, key)) return Stop::Hard;
     if (list.count == list.capacity) return Stop::Room;
     list.keys[list.count++] = key;
@@ -80,17 +90,34 @@ Stop LineParser::addRow(SchemaRows& rows, Logarithms& logarithms, std::uint32_t&
   Stop stop = addNumbers(rows, logarithms) ? Stop::End : Stop::Hard;
   for (std::size_t i = 0; i < rows.lists.size() && stop == Stop::End; i++) {
     counts_.push_back(rows.lists[i].count);
-    stop = addKeys(plan_.sparse[i], rows.lists[i]);
+    stop = addKeys(i, rows.lists[i]);
     if (stop == Stop::Room) full = static_cast<std::uint32_t>(i);
   }
   if (stop == Stop::End) {
     rows.size++;
-    for (KeyList& list : rows.lists) list.offsets[rows.size] = static_cast<std::uint32_t>(list.count);
+    for (const std::uint32_t i : lists_) {
+      rows.lists[i].offsets[rows.size] = static_cast<std::uint32_t>(rows.lists[i].count);
+    }
     return stop;
   }
   logarithms.count = late;
   for (std::size_t i = 0; i < counts_.size(); i++) rows.lists[i].count = counts_[i];
   return stop;
+}
+
+void LineParser::finish(SchemaRows& rows, std::uint32_t first) const {
+  for (std::size_t i = 0; i < rows.lists.size(); i++) {
+    KeyList& list = rows.lists[i];
+    const SparseColumn& column = plan_.sparse[i];
+    if (isHashedLate(column)) {
+      const std::size_t from = before_[i];
+      kernels().hashKeys(list.keys + from, list.count - from, column.seed, missingKey(column));
+    }
+    if (column.multi) continue;
+    for (std::uint32_t row = first; row < rows.size; row++) {
+      list.offsets[row + 1] = static_cast<std::uint32_t>(before_[i] + (row - first) + 1);
+    }
+  }
 }
 
 template <bool kVector>
@@ -126,8 +153,13 @@ Stopped LineParser::parseLines(View text, std::size_t from, std::size_t until, S
 
 Stopped LineParser::parse(View text, std::size_t from, std::size_t until, SchemaRows& rows,
                           Logarithms& logarithms, bool vector) {
-  return vector ? parseLines<true>(text, from, until, rows, logarithms)
-                : parseLines<false>(text, from, until, rows, logarithms);
+  before_.clear();
+  for (const KeyList& list : rows.lists) before_.push_back(list.count);
+  const std::uint32_t first = rows.size;
+  const Stopped stopped = vector ? parseLines<true>(text, from, until, rows, logarithms)
+                                 : parseLines<false>(text, from, until, rows, logarithms);
+  finish(rows, first);
+  return stopped;
 }
 
 }  // namespace kintsugi

@@ -132,7 +132,7 @@ struct SchemaRows {
 
 class LineParser {
  public:
-  explicit LineParser(LinePlan plan) : plan_(std::move(plan)), cells_(plan_.fields) {}
+  explicit LineParser(LinePlan plan);
 
   const LinePlan& plan() const { return plan_; }
   /** As parseCriteo. A line with a quote is not taken. */
@@ -145,11 +145,20 @@ class LineParser {
                      Logarithms& logarithms);
   Stop addRow(SchemaRows& rows, Logarithms& logarithms, std::uint32_t& full);
   bool addNumbers(SchemaRows& rows, Logarithms& logarithms) const;
-  Stop addKeys(const SparseColumn& column, KeyList& list) const;
+  Stop addKeys(std::size_t index, KeyList& list) const;
+  /** Ends rows from `first` on. */
+  void finish(SchemaRows& rows, std::uint32_t first) const;
 
   LinePlan plan_;
+  /** The sparse columns as lines are parsed: numbers are hashed when all lines are there. */
+  std::vector<SparseColumn> sparse_;
+  /** Keys of their missing values, of columns with one value */
+  std::vector<std::uint64_t> missing_;
+  /** Sparse columns with several values */
+  std::vector<std::uint32_t> lists_;
   std::vector<Cell> cells_;
-  std::vector<std::size_t> counts_;
+  /** Keys of each sparse column before the row at hand, and before all of them */
+  std::vector<std::size_t> counts_, before_;
 };
 
 }  // namespace kintsugi

@@ -62,6 +62,18 @@ inline bool finishKey(const SparseColumn& column, std::uint64_t& key) {
   return true;
 }
 
+/** The keys of numbers are hashes, and many of them are made at a time (`hashKeys`). */
+inline bool isHashedLate(const SparseColumn& column) {
+  return !column.shared &&
+         (column.key == KeyKind::Integer || column.key == KeyKind::Hash || column.key == KeyKind::Hash64);
+}
+
+/** The column with its numbers as keys, where they are hashed late. */
+inline SparseColumn beforeHash(SparseColumn column) {
+  column.shared |= isHashedLate(column);
+  return column;
+}
+
 inline bool isNumbered(KeyKind key) { return key == KeyKind::Hex8 || key == KeyKind::Digits9; }
 
 /** FNV-1a of 64 bits, mixed with the number of a column. */

@@ -72,6 +72,6 @@ static void encodeScalar(const std::uint8_t* const* data, std::uint32_t k, std::
 
 const Kernels kScalarKernels = {"scalar",          mulAddScalar,   mulAddRowsScalar, encodeScalar,
                                 updateRowScalar,   stepRowsScalar, replaceRowScalar, gatherRowsScalar,
-                                scatterRowsScalar, findTagsScalar};
+                                scatterRowsScalar, findTagsScalar, hashKeysScalar};
 
 }  // namespace kintsugi

@@ -57,7 +57,8 @@ struct Field {
   /** The whole table of an instruction set: these two, and what its own files have. */
   static constexpr Kernels table(const char* name, decltype(Kernels::encode) encode, const RowKernels& rows) {
     return {name,          mulAdd,          mulAddRows,      encode,           rows.updateRow,
-            rows.stepRows, rows.replaceRow, rows.gatherRows, rows.scatterRows, rows.findTags};
+            rows.stepRows, rows.replaceRow, rows.gatherRows, rows.scatterRows, rows.findTags,
+            rows.hashKeys};
   }
 };
 

@@ -56,6 +56,8 @@ struct Kernels {
   void (*findTags)(const std::uint64_t* tags, const std::uint32_t* slots, std::size_t mask,
                    const std::uint64_t* wanted, const std::uint32_t* homes, std::size_t count,
                    std::size_t ahead, std::uint32_t* out);
+  /** keys[i] = hash of the number keys[i]; that of kMissingBit, which no value is, is `missing`. */
+  void (*hashKeys)(std::uint64_t* keys, std::size_t count, std::uint32_t seed, std::uint64_t missing);
 };
 
 inline constexpr std::uint32_t kMaxEncode = 4;

@@ -83,4 +83,13 @@ void findTagsScalar(const std::uint64_t* tags, const std::uint32_t* slots, std::
   }
 }
 
+void hashKeysScalar(std::uint64_t* keys, std::size_t count, std::uint32_t seed, std::uint64_t missing) {
+  for (std::size_t i = 0; i < count; i++) {
+    KeyHash hash(seed);
+    hash.absorb(static_cast<std::uint32_t>(keys[i]));
+    hash.absorb(static_cast<std::uint32_t>(keys[i] >> 32));
+    keys[i] = keys[i] == kMissingBit ? missing : hash.end();
+  }
+}
+
 }  // namespace kintsugi

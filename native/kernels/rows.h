@@ -3,7 +3,9 @@
 #pragma once
 #include <cstdint>
 
+// Before the region of an instruction set: its functions are for every processor.
 #include "kernels/kernels.h"
+#include "kernels/key_hash.h"
 
 namespace kintsugi {
 
@@ -18,6 +20,7 @@ void scatterRowsScalar(std::uint8_t* rows, std::size_t stride, std::size_t bytes
 void findTagsScalar(const std::uint64_t* tags, const std::uint32_t* slots, std::size_t mask,
                     const std::uint64_t* wanted, const std::uint32_t* homes, std::size_t count,
                     std::size_t ahead, std::uint32_t* out);
+void hashKeysScalar(std::uint64_t* keys, std::size_t count, std::uint32_t seed, std::uint64_t missing);
 
 /** The row kernels of one vector instruction set, for its table of kernels. */
 struct RowKernels {
@@ -27,6 +30,7 @@ struct RowKernels {
   decltype(Kernels::gatherRows) gatherRows;
   decltype(Kernels::scatterRows) scatterRows;
   decltype(Kernels::findTags) findTags;
+  decltype(Kernels::hashKeys) hashKeys;
 };
 extern const RowKernels kAvx2Rows, kAvx512Rows, kNeonRows;
 

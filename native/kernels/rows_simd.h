@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/elements.h"
+#include "kernels/key_hash_simd.h"
 #include "kernels/optimizer_steps.h"
 #include "kernels/prefetch.h"
 #include "kernels/rows.h"
@@ -18,6 +19,7 @@ struct Rows : Elements<V> {
   using typename Elements<V>::F;
   using Elements<V>::kLanes;
   using Elements<V>::each;
+  using Hashes = KeyHashes<kLanes * sizeof(std::uint32_t)>;
 
   template <OptimizerKind Kind, std::size_t Lines, bool Adjusted>
   static void stepEach(const OptimizerParams& p, const RowSteps& all) {
@@ -142,7 +144,7 @@ struct Rows : Elements<V> {
   }
 
   static constexpr RowKernels table() {
-    return {updateRow, stepRows, replaceRow, gatherRows, scatterRows, findTags};
+    return {updateRow, stepRows, replaceRow, gatherRows, scatterRows, findTags, Hashes::hashKeys};
   }
 };
 

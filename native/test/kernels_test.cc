@@ -272,6 +272,25 @@ TEST(findTags) {
   }
 }
 
+TEST(hashKeys) {
+  Random random(seed);
+  for (std::size_t count = 0; count < 200; count++) {
+    std::vector<std::uint64_t> keys(count + 1), expected;
+    random.fill(reinterpret_cast<std::uint8_t*>(keys.data()), keys.size() * 8);
+    for (std::size_t i = 0; i < count; i += 3) keys[i] = i % 2 ? kMissingBit : i;
+    for (std::size_t i = 0; i < count; i++) {
+      KeyHash hash(77);
+      hash.absorb(static_cast<std::uint32_t>(keys[i]));
+      hash.absorb(static_cast<std::uint32_t>(keys[i] >> 32));
+      expected.push_back(keys[i] == kMissingBit ? 5 : hash.end());
+    }
+    // The key behind them stays.
+    expected.push_back(keys[count]);
+    kernels().hashKeys(keys.data(), count, 77, 5);
+    CHECK(keys == expected);
+  }
+}
+
 TEST(rowsComeAndGo) {
   Random random(seed);
   for (const std::size_t bytes : {4, 12, 64, 100, 256, 1100}) {

@@ -15,6 +15,7 @@ import { linePlan } from './line-plan.js';
 import { isRemote } from './object-store.js';
 import { arePagesSound, type PageLibrary } from './parquet-pages.js';
 import type { ByteRange, RowSink } from './reader.js';
+import { RemoteGroup, type RemoteObject } from './remote-groups.js';
 import type { SchemaRows } from './rows.js';
 import type { Schema } from './schema.js';
 
@@ -25,6 +26,8 @@ const SETTINGS = [
   "SET temp_directory = ''",
   'SET autoinstall_known_extensions = false',
   'SET autoload_known_extensions = false',
+  // A file without a name may have the path of another one before it.
+  'SET enable_external_file_cache = false',
 ].join('; ');
 /** Rows that are read before other work of the process has its turn. */
 const ROWS_PER_TURN = 16_384;
@@ -112,12 +115,22 @@ export interface DecodedFile {
   groups: readonly DecodedGroup[];
   /** Columns whose cells are bytes that are one value each */
   single: ReadonlySet<string>;
+  /** The bytes of `file` */
+  buffer: RemoteObject;
+  /** Bytes of its metadata, which end it */
+  metadataBytes: number;
+}
+
+/** A file that DuckDB opens. */
+interface LocalFile extends DecodedFile {
+  /** Only this group is there, whose file `path` is. */
+  held?: RemoteGroup;
 }
 
 /** Whether DuckDB reads the columns as hyparquet does. */
 function isReadable({ file, tree, columns }: DecodedFile): boolean {
   // DuckDB would take a pattern for several files, and names that differ in case for one.
-  if (isRemote(file) || /[*?[\]]/.test(file)) return false;
+  if (!isRemote(file) && /[*?[\]]/.test(file)) return false;
   const names = tree.children.map(({ element }) => lower(element.name));
   if (new Set(names).size !== names.length || names.includes('file_row_number')) return false;
   return columns.every((column) => {
@@ -154,23 +167,34 @@ function isOneGroup({ groups }: DecodedFile, row: number, other: number): boolea
 }
 
 /** Rows from `begin` on. A filter on the number of a row leaves row groups out. */
-function queryOf({ file, columns }: DecodedFile, begin: number): string {
-  const options = `hive_partitioning = false${begin === 0 ? '' : ', file_row_number = true'}`;
+function queryOf({ file, columns, groups, held }: LocalFile, begin: number): string {
+  const [group] = groups;
+  const isWhole = begin === 0 && !held;
+  const options = `hive_partitioning = false${isWhole ? '' : ', file_row_number = true'}`;
   const from = `SELECT ${columns.map(identifier).join(', ')} FROM read_parquet(${text(file)}, ${options})`;
-  return begin === 0 ? from : `${from} WHERE file_row_number >= ${begin}`;
+  const until = held ? ` AND file_row_number < ${group!.first + group!.rows}` : '';
+  return isWhole ? from : `${from} WHERE file_row_number >= ${begin}${until}`;
 }
 
 /** A query of a file, and the row that comes next. */
 interface OpenQuery {
   file: string;
+  held: RemoteGroup | undefined;
   columns: NativeColumns;
   row: number;
+}
+
+function close({ columns, held }: OpenQuery): void {
+  loadNative().closeColumns(columns);
+  held?.leave();
 }
 
 /** Reads the columns of a schema. */
 export class ColumnReader {
   /** The newest query: the next range mostly goes on where it is. */
   private idle: OpenQuery | undefined;
+  /** The newest row group of an object store */
+  private newest: { of: DecodedGroup; held: RemoteGroup } | undefined;
 
   constructor(private readonly schema: Schema) {}
 
@@ -183,6 +207,58 @@ export class ColumnReader {
     range: ByteRange,
     sink: RowSink<SchemaRows>,
     onRead: () => void = () => {},
+  ): AsyncGenerator<Batch, number, undefined> {
+    if (!isRemote(opened.file)) return yield* this.readLocal(opened, range, sink, onRead);
+    let { begin } = range;
+    for (const group of opened.groups) {
+      const end = Math.min(range.end, group.first + group.rows);
+      if (begin >= end) continue;
+      const held = await this.hold(opened, group);
+      if (!held) return begin;
+      onRead();
+      try {
+        const local = { ...opened, file: held.path, groups: [group], held };
+        begin = yield* this.readLocal(local, { ...range, begin, end }, sink, onRead);
+      } finally {
+        held.leave();
+      }
+      if (begin < end) return begin;
+      if (end === group.first + group.rows) this.release();
+    }
+    return begin;
+  }
+
+  /** A group of an object store, for one more user. */
+  private async hold(opened: DecodedFile, group: DecodedGroup): Promise<RemoteGroup | undefined> {
+    if (this.newest?.of === group) return this.newest.held.use();
+    this.release();
+    if (!isReadable(opened) || !duckdb()) return undefined;
+    const ranges = group.columns.map((meta) => {
+      const from = Number(meta.dictionary_page_offset || meta.data_page_offset);
+      return { from, to: from + Number(meta.total_compressed_size) };
+    });
+    const held = await RemoteGroup.open(opened.buffer, opened.metadataBytes, ranges);
+    if (!held) return undefined;
+    this.release();
+    this.newest = { of: group, held };
+    return held.use();
+  }
+
+  /** Gives up the newest group of an object store, and the query of it. */
+  private release(): void {
+    if (this.idle?.held) {
+      close(this.idle);
+      this.idle = undefined;
+    }
+    this.newest?.held.leave();
+    this.newest = undefined;
+  }
+
+  private async *readLocal(
+    opened: LocalFile,
+    range: ByteRange,
+    sink: RowSink<SchemaRows>,
+    onRead: () => void,
   ): AsyncGenerator<Batch, number, undefined> {
     const query = this.query(opened, range);
     if (!query) return range.begin;
@@ -204,12 +280,12 @@ export class ColumnReader {
       return range.end;
     } finally {
       if (isDone) this.keep(query);
-      else loadNative().closeColumns(query.columns);
+      else close(query);
     }
   }
 
   /** Undefined: DuckDB is not there, or does not take the file. */
-  private query(opened: DecodedFile, range: ByteRange): OpenQuery | undefined {
+  private query(opened: LocalFile, range: ByteRange): OpenQuery | undefined {
     try {
       return this.goOn(opened, range) ?? this.begin(opened, range);
     } catch (error) {
@@ -220,7 +296,7 @@ export class ColumnReader {
   }
 
   /** The newest query, if the range begins where it is, or a little further. */
-  private goOn(opened: DecodedFile, range: ByteRange): OpenQuery | undefined {
+  private goOn(opened: LocalFile, range: ByteRange): OpenQuery | undefined {
     const known = this.idle;
     this.idle = undefined;
     if (!known) return undefined;
@@ -228,26 +304,28 @@ export class ColumnReader {
     const skipped = begin - known.row;
     const goesOn =
       known.file === opened.file &&
+      known.held === opened.held &&
       skipped >= 0 &&
       isOneGroup(opened, known.row, begin) &&
       areGroupsSound(opened, range);
     if (goesOn && loadNative().skipColumns(known.columns, skipped))
       return Object.assign(known, { row: begin });
-    loadNative().closeColumns(known.columns);
+    close(known);
     return undefined;
   }
 
-  private begin(opened: DecodedFile, range: ByteRange): OpenQuery | undefined {
-    const { file, columns, single } = opened;
+  private begin(opened: LocalFile, range: ByteRange): OpenQuery | undefined {
+    const { file, held, columns, single } = opened;
     const plan = isReadable(opened) ? linePlan(this.schema, columns, '\n', single) : undefined;
     const db = plan && duckdb();
     if (!plan || !db || !areGroupsSound(opened, range)) return undefined;
     const query = queryOf(opened, range.begin);
-    return { file, columns: loadNative().openColumns(db, plan, query), row: range.begin };
+    const opening = loadNative().openColumns(db, plan, query);
+    return { file, held: held?.use(), columns: opening, row: range.begin };
   }
 
   private keep(query: OpenQuery): void {
-    if (this.idle) loadNative().closeColumns(this.idle.columns);
+    if (this.idle) close(this.idle);
     this.idle = query;
   }
 }

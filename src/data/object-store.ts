@@ -5,6 +5,7 @@
  */
 
 import { KintsugiError } from '../common/errors.js';
+import type { StoredFile } from '../stores/checkpoint/place.js';
 import { S3Place } from '../stores/checkpoint/s3.js';
 
 /** The first request is small: often only the beginning of a file is needed. */
@@ -34,18 +35,32 @@ async function placeOf(url: string): Promise<{ place: S3Place; name: string }> {
 
 /** Bytes of a file; undefined where there is none. */
 export async function remoteSize(url: string): Promise<number | undefined> {
+  return (await found(url))?.bytes;
+}
+
+async function found(url: string): Promise<StoredFile | undefined> {
   const { place, name } = await placeOf(url);
-  for await (const file of place.list(name)) if (file.name === name) return file.bytes;
+  for await (const file of place.list(name)) if (file.name === name) return file;
   return undefined;
 }
 
-/** Bytes `from` to `to` of a file. */
-export async function remoteBytes(url: string, from: number, to: number): Promise<Uint8Array<ArrayBuffer>> {
+/** The version of a file is another one when it was written again; undefined where the store has none. */
+export async function remoteVersion(url: string): Promise<string | undefined> {
+  return (await found(url))?.version;
+}
+
+/** Bytes `from` to `to` of a file. @throws BAD_DATA where it has another version than the given one */
+export async function remoteBytes(
+  url: string,
+  from: number,
+  to: number,
+  version?: string,
+): Promise<Uint8Array<ArrayBuffer>> {
   const { place, name } = await placeOf(url);
-  if (to - from <= READ_BYTES) return place.get(name, { from, to });
+  if (to - from <= READ_BYTES) return place.get(name, { from, to, version });
   const whole = new Uint8Array(to - from);
   for (let at = from; at < to; at += READ_BYTES)
-    whole.set(await place.get(name, { from: at, to: Math.min(to, at + READ_BYTES) }), at - from);
+    whole.set(await place.get(name, { from: at, to: Math.min(to, at + READ_BYTES), version }), at - from);
   return whole;
 }
 

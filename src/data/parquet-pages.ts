@@ -39,6 +39,8 @@ export interface ColumnChunk {
 const MAX_PAGE_VALUES = 2 ** 24;
 /** Most bytes of a page when it is decompressed. Writers make pages of 1 MiB, and a few of 100 MB. */
 export const MAX_PAGE_BYTES = 2 ** 27;
+/** Most bytes of the metadata at the end of a file in an object store. */
+export const MAX_METADATA_BYTES = 2 ** 27;
 /** Most bytes of a text: in a file of lines it could not be longer, either. */
 export const MAX_CELL_BYTES = 2 ** 16;
 /** Most values of a list. */
@@ -176,6 +178,7 @@ class PageWalk {
   /** Levels of repetition of a page, and how many there are so far */
   private repetition = new Uint8Array(0);
   private repeated = 0;
+  private isSkippable = true;
 
   constructor(
     private readonly library: PageLibrary,
@@ -305,7 +308,11 @@ class PageWalk {
     if (maxRepetition > 0)
       checkRuns(input.subarray(0, repetition), widthOf(maxRepetition), count, this.takeRepetition);
     else this.rows += count;
-    must(this.rows - before === rows, `a page must have ${rows} rows, as its header says`);
+    const found = this.rows - before;
+    const isList = maxRepetition > 0;
+    // pyarrow before version 12 gives the number of values as that of rows, and may cut a list in two.
+    must(found === rows || (isList && rows === count), `a page must have ${rows} rows, as its header says`);
+    if (isList && (found !== rows || (count > 0 && this.repetition[0] !== 0))) this.isSkippable = false;
     const levels = repetition + definition;
     const { take, full } = this.definitions();
     const isDefined = maxDefinition > 0 && count > 0;
@@ -323,7 +330,7 @@ class PageWalk {
     if (this.chunk.meta.type === 'BYTE_ARRAY') checkTexts(this.unpacked(input, size, count), count);
   }
 
-  check(): void {
+  check(): boolean {
     const { bytes, rows, typeLength } = this.chunk;
     if (typeLength !== undefined) checkLength(typeLength);
     const reader = { view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), offset: 0 };
@@ -342,12 +349,16 @@ class PageWalk {
       else throw new Error(`a page must be of data or a dictionary, not ${String(header.type)}`);
     }
     must(this.rows === rows, `a column must have ${rows} rows, as its row group, and not ${this.rows}`);
+    return this.isSkippable;
   }
 }
 
-/** Throws an error that says what must be in a page and is not. */
-export function checkPages(library: PageLibrary, compressors: Compressors, chunk: ColumnChunk): void {
-  new PageWalk(library, compressors, chunk).check();
+/**
+ * Throws an error that says what must be in a page and is not. Returns whether hyparquet may pass over pages:
+ * it believes how many rows their headers give them.
+ */
+export function checkPages(library: PageLibrary, compressors: Compressors, chunk: ColumnChunk): boolean {
+  return new PageWalk(library, compressors, chunk).check();
 }
 
 /** Bytes in which the header of a page ends; a header has statistics, whose values may be long. */

@@ -6,7 +6,7 @@ import { importOptional } from '../common/optional.js';
 import { bad, sizeOf } from './bytes.js';
 import type { DecodedGroup } from './duckdb.js';
 import { textOfBytes } from './keys.js';
-import { isRemote, remoteBytes } from './object-store.js';
+import { isRemote, remoteBytes, remoteVersion } from './object-store.js';
 import { checkPages, checkSnappy, type PageLibrary } from './parquet-pages.js';
 import { unzstd } from './zstd.js';
 
@@ -27,6 +27,8 @@ type Hyparquet = typeof import('hyparquet') & PageLibrary;
 interface RowGroup extends DecodedGroup {
   /** True once all its pages were looked through: they are safe to decode. */
   checked: boolean;
+  /** Slices are decoded from its first row on: hyparquet must not pass over its pages. */
+  isWhole: boolean;
 }
 
 /** A file whose metadata, at its end, were read. */
@@ -43,6 +45,8 @@ export interface OpenedParquet extends Parsed {
   columns: readonly string[];
   rows: number;
   groups: readonly RowGroup[];
+  /** Bytes of the metadata, which end the file */
+  metadataBytes: number;
 }
 
 async function importHyparquet(): Promise<Hyparquet> {
@@ -122,7 +126,7 @@ function groupsOf({ num_rows, row_groups }: FileMetaData, columns: readonly stri
     const metas = group.columns.map(({ meta_data }) => meta_data!);
     const needed = metas.filter(({ path_in_schema }) => columns.includes(path_in_schema[0]!));
     first += rows;
-    return { first: first - rows, rows, columns: needed, checked: false };
+    return { first: first - rows, rows, columns: needed, checked: false, isWhole: false };
   });
   if (first !== Number(num_rows) || !Number.isSafeInteger(first))
     throw new Error(`row groups must have ${num_rows} rows together, not ${first}`);
@@ -131,7 +135,8 @@ function groupsOf({ num_rows, row_groups }: FileMetaData, columns: readonly stri
 
 async function remoteBuffer(file: string): Promise<AsyncBuffer> {
   const byteLength = await sizeOf(file);
-  const slice = async (from: number, to = byteLength) => (await remoteBytes(file, from, to)).buffer;
+  const version = await remoteVersion(file);
+  const slice = async (from: number, to = byteLength) => (await remoteBytes(file, from, to, version)).buffer;
   return { byteLength, slice };
 }
 
@@ -153,7 +158,8 @@ function withColumns(parsed: Parsed, columns: readonly string[]): OpenedParquet 
   const { file, metadata } = parsed;
   try {
     const groups = groupsOf(metadata, columns);
-    return { ...parsed, columns, rows: Number(metadata.num_rows), groups };
+    const { num_rows, metadata_length } = metadata;
+    return { ...parsed, columns, rows: Number(num_rows), groups, metadataBytes: metadata_length + 8 };
   } catch (error) {
     throw noParquet(file, error);
   }
@@ -208,11 +214,8 @@ async function loaded(
         throw new Error(`must lie in the ${buffer.byteLength} bytes of the file`);
       const bytes = new Uint8Array(await buffer.slice(begin, end));
       pages.place(bytes.buffer, begin - bytes.byteOffset);
-      if (!group.checked)
-        checkPages(hyparquet, compressors, {
-          ...{ bytes, meta, rows: group.rows },
-          ...levelsOf(tree, meta.path_in_schema),
-        });
+      const chunk = { bytes, meta, rows: group.rows, ...levelsOf(tree, meta.path_in_schema) };
+      if (!group.checked && !checkPages(hyparquet, compressors, chunk)) group.isWhole = true;
       parts.push({ begin, bytes });
     } catch (error) {
       throw bad(`${where} must be pages that can be decoded: ${describe(error)}`, error);
@@ -297,7 +300,8 @@ export async function* slices(
     const buffer = await loaded(opened, index, compressors, pages);
     onRead();
     for (let at = begin; at < end; at += step) {
-      const slice = { buffer, compressors, group: index, begin: at, end: Math.min(end, at + step) };
+      const from = opened.groups[index]!.isWhole ? first : at;
+      const slice = { buffer, compressors, group: index, from, begin: at, end: Math.min(end, at + step) };
       yield { first: at, rows: slice.end - at, columns: await readSlice(opened, slice) };
       onRead();
     }
@@ -308,19 +312,21 @@ interface Slice {
   buffer: AsyncBuffer;
   compressors: Compressors;
   group: number;
+  /** The row from which on rows are decoded */
+  from: number;
   begin: number;
   end: number;
 }
 
 async function readSlice(
   { file, hyparquet, metadata, columns }: OpenedParquet,
-  { buffer, compressors, group, begin, end }: Slice,
+  { buffer, compressors, group, from, begin, end }: Slice,
 ): Promise<Cells[]> {
   const where = `${file}: row group ${group + 1}, rows ${begin + 1} to ${end}`;
   const cells = new Map(columns.map((column) => [column, new Cells()]));
   try {
     await hyparquet.parquetRead({
-      ...{ file: buffer, metadata, compressors, rowStart: begin, rowEnd: end },
+      ...{ file: buffer, metadata, compressors, rowStart: from, rowEnd: end },
       columns: [...columns],
       ...DECODING,
       onChunk: ({ columnName, columnData, rowStart }) => cells.get(columnName)?.add(rowStart, columnData),

@@ -26,6 +26,8 @@ export interface GetOptions {
   to?: number | undefined;
   /** Throws BAD_CHECKPOINT, before it takes memory, when it would have to return more bytes. */
   atMost?: number | undefined;
+  /** The version that `list` gave. Throws BAD_DATA when the file was written again since then. */
+  version?: string | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -33,6 +35,8 @@ export interface GetOptions {
 export interface StoredFile {
   name: string;
   bytes: number;
+  /** Another one after the file was written again; undefined where the place does not know. */
+  version?: string | undefined;
 }
 
 /**

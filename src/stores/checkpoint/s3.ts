@@ -176,17 +176,23 @@ export class S3Place implements Place {
         if (isMissing(error)) throw noSuchFile(name);
         // The range begins behind the end of the file.
         if (statusOf(error) === 416) return new Uint8Array(0);
+        if (statusOf(error) === 412 && options.version !== undefined)
+          throw new KintsugiError('BAD_DATA', `${this.url}/${name}: was written again while it was read`);
         throw error;
       }
     });
   }
 
   private async getOnce(name: string, options: GetOptions): Promise<Uint8Array<ArrayBuffer>> {
-    const { from = 0, to, atMost = MAX_GET_BYTES, signal } = options;
+    const { from = 0, to, atMost = MAX_GET_BYTES, version, signal } = options;
     if (to !== undefined && to <= from) return new Uint8Array(0);
     const range =
       from > 0 || to !== undefined ? `bytes=${from}-${to === undefined ? '' : to - 1}` : undefined;
-    const command = new this.sdk.GetObjectCommand({ ...this.object(name), ...(range && { Range: range }) });
+    const command = new this.sdk.GetObjectCommand({
+      ...this.object(name),
+      ...(range && { Range: range }),
+      ...(version !== undefined && { IfMatch: version }),
+    });
     const answer = await this.client.send(command, { ...(signal && { abortSignal: signal }) });
     const body = answer.Body as Readable;
     try {
@@ -212,8 +218,9 @@ export class S3Place implements Place {
         ...(token !== undefined && { ContinuationToken: token }),
       });
       const page = await this.repeatedly(prefix, undefined, () => this.client.send(command));
-      for (const { Key: key, Size: bytes } of page.Contents ?? []) {
-        if (key !== undefined && bytes !== undefined) yield { name: key.slice(this.prefix.length), bytes };
+      for (const { Key: key, Size: bytes, ETag: version } of page.Contents ?? []) {
+        if (key !== undefined && bytes !== undefined)
+          yield { name: key.slice(this.prefix.length), bytes, version };
       }
       token = page.IsTruncated ? page.NextContinuationToken : undefined;
     } while (token !== undefined);
