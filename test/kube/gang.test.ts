@@ -54,7 +54,7 @@ onKubernetes(() => {
     expect(await placed()).toBe(0);
     type Group = { spec: { schedulingPolicy: { gang: { minCount: number } } } };
     expect((await get<Group>('podgroups.scheduling.k8s.io', JOB)).spec.schedulingPolicy.gang.minCount).toBe(
-      8,
+      7,
     );
     await kubectl('label', 'nodes', '--all', 'pool=worker', '--overwrite');
     await waitFor(JOB, '.status.phase', 'Running', 400);
