@@ -1,7 +1,8 @@
 /**
- * The times in docs/kubernetes.md: `npm run test:kube:goals` measures them and prints a table. It asserts
- * that nothing is lost, and no time.
+ * The times in docs/kubernetes.md: `npm run test:kube:goals` measures them and prints a table, with the load
+ * of the machine. It asserts that nothing is lost, and no time.
  */
+import { loadavg } from 'node:os';
 import { afterAll, expect, it } from 'vitest';
 import {
   apply,
@@ -21,13 +22,17 @@ import {
   until,
   waitFor,
 } from './cluster.js';
-import { full } from './machines.js';
-import { probe } from './probe.js';
+import { canAdd, full, lose, mend, mendMachines } from './machines.js';
+import { probe, watchRedundancy } from './probe.js';
 
 const JOB = 'goals';
 const ROUNDS = Number(process.env.KINTSUGI_GOALS_ROUNDS ?? 5);
 
 const table: string[][] = [];
+const tell = (): void =>
+  console.log(
+    `load ${loadavg()[0]!.toFixed(1)}\n${table.map(([what, value]) => `| ${what} | ${value} |`).join('\n')}`,
+  );
 const ms = (value: number): string =>
   value < 10_000 ? `${value.toFixed(0)} ms` : `${(value / 1000).toFixed(1)} s`;
 const middle = (values: readonly number[]): string => {
@@ -49,6 +54,7 @@ async function firstBatch(job: string): Promise<number> {
 }
 
 onKubernetes(() => {
+  mendMachines();
   afterAll(() => full(false).catch(() => ''));
 
   it('from kubectl apply to the first trained batch', { timeout: 15 * MINUTES }, async () => {
@@ -132,6 +138,40 @@ onKubernetes(() => {
     const books = await booksOf(JOB, told, { few: true });
     expect(books).toMatchObject({ exactlyOnce: true, problems: [] });
     table.push(['samples trained again, of all of it', String((await jobOf(JOB)).status?.progress?.redone)]);
-    console.log(table.map(([what, value]) => `| ${what} | ${value} |`).join('\n'));
+    tell();
+  });
+
+  it.skipIf(!canAdd)('a machine with a PS vanishes', { timeout: 25 * MINUTES }, async () => {
+    const name = 'vanishes';
+    await apply(movieJob(name, { few: true, seconds: 900, ps: { replicas: 4 } }));
+    await waitFor(name, '.status.phase', 'Running');
+    const [full, waits]: number[][] = [[], []];
+    const told: Told = new Map();
+    for (let round = 0; round < ROUNDS; round++) {
+      await waitFor(name, '.status.ps', '4/4');
+      await waitFor(name, '.status.redundancy', 'full');
+      const [scheduler] = await pods(name, 'scheduler');
+      const apart = (await pods(name, 'ps')).filter(({ spec }) => spec.nodeName !== scheduler!.spec.nodeName);
+      const machine = apart[round % apart.length]!.spec.nodeName!;
+      await listen(name, told);
+      const watch = await watchRedundancy(scheduler!.metadata.name);
+      const probing = await probe(scheduler!.metadata.name);
+      const wait = await probing.since(async () => {
+        const at = Date.now();
+        await lose(machine);
+        full!.push((await watch.fullAgain()) - at);
+      });
+      waits!.push(wait);
+      watch.stop();
+      probing.stop();
+      await mend();
+    }
+    table.push(['a machine with a PS vanishes: redundancy full again', middle(full!)]);
+    table.push(['a machine with a PS vanishes: longest wait of a pull', middle(waits!)]);
+    await hurry(name);
+    await waitFor(name, '.status.phase', 'Succeeded', 900);
+    const books = await booksOf(name, await listen(name, told), { few: true });
+    expect([books.trained, books.setAside]).toEqual([books.expected, 0]);
+    tell();
   });
 });

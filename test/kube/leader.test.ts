@@ -5,7 +5,7 @@
  */
 import { loadavg } from 'node:os';
 import { setTimeout as pause } from 'node:timers/promises';
-import { expect, it } from 'vitest';
+import { afterAll, expect, it } from 'vitest';
 import type { Pod } from '../../src/fleet/operator/objects.js';
 import {
   apply,
@@ -42,6 +42,10 @@ async function leading(): Promise<Pod> {
 
 onKubernetes(() => {
   mendMachines();
+  afterAll(async () => {
+    await kubectl('label', 'nodes', '--all', 'pool-').catch(() => '');
+    await kubectl('taint', 'nodes', '--all', 'pool-').catch(() => '');
+  });
 
   it.skipIf(!canAdd || !ETCD)(
     'the machine of the leader and of a PS vanishes: pulls wait some seconds, and nothing is lost',
@@ -49,9 +53,16 @@ onKubernetes(() => {
     async () => {
       const etcd = { url: `${ETCD}/kintsugi-test/${Date.now()}`, schedulers: 2 };
       const more = { scheduler: { store: { etcd } } };
-      // One on each machine: so the leader has one beside it.
-      const ps = { replicas: (await readyNodes()).length };
-      await apply(movieJob(JOB, { few: true, seconds: 900, ps, more }));
+      const nodes = await readyNodes();
+      // Workers have two machines of their own. Each other one has a PS, so the leader has one beside it.
+      for (const [index, node] of nodes.entries()) {
+        await kubectl('label', 'node', node, `pool=${index < 2 ? 'worker' : 'ps'}`, '--overwrite');
+        if (index < 2) await kubectl('taint', 'node', node, 'pool=worker:NoSchedule', '--overwrite');
+      }
+      const one = { topologyKey: 'kubernetes.io/hostname', whenUnsatisfiable: 'DoNotSchedule' };
+      const template = { spec: { nodeSelector: { pool: 'ps' }, topologySpreadConstraints: [one] } };
+      const ps = { replicas: nodes.length - 2, template };
+      await apply(movieJob(JOB, { few: true, seconds: 900, pools: true, ps, more }));
       await waitFor(JOB, '.status.phase', 'Running', 400);
       const told: Told = new Map();
       const waits: number[] = [];
@@ -62,14 +73,7 @@ onKubernetes(() => {
         const machine = leader.spec.nodeName!;
         const beside = (await pods(JOB, 'ps')).filter(({ spec }) => spec.nodeName === machine);
         const others = (await pods(JOB, 'worker')).filter(({ spec }) => spec.nodeName !== machine);
-        if (beside.length !== 1 || others.length === 0) {
-          // Another scheduler leads then, or a worker has another machine.
-          const other = beside.length === 1 ? (await pods(JOB, 'worker'))[0]! : leader;
-          await kubectl('delete', 'pod', other.metadata.name);
-          await pause(5000);
-          round--;
-          continue;
-        }
+        expect([beside.length, others.length]).toEqual([1, 2]);
         const env = others[0]!.spec.containers![0]!.env!;
         const address = env.find(({ name }) => name === 'KINTSUGI_SCHEDULER')!.value!;
         await listen(JOB, told);
@@ -84,6 +88,7 @@ onKubernetes(() => {
         console.log({ machine, ps: beside.length, longestWaitMs: Math.round(wait), load });
         await forget(machine);
         await mend();
+        await kubectl('label', 'node', machine, 'pool=ps', '--overwrite');
       }
       console.log(`| the machine of the leader and a PS, etcd | ${waits.map(Math.round).join(', ')} ms |`);
       expect(Math.max(...waits)).toBeLessThan(30_000);

@@ -64,3 +64,49 @@ export async function probe(pod: string, address = '127.0.0.1:7077') {
     stop: () => child.kill(),
   };
 }
+
+/** Says when the redundancy of the job changes. */
+const WATCH = `
+import { connect } from '/app/dist/src/index.js';
+const client = await connect('127.0.0.1:7077', { token: process.env.KINTSUGI_TOKEN });
+let before;
+for (;;) {
+  const { redundancy } = await client.status();
+  if (redundancy !== before) console.log(Date.now(), redundancy);
+  before = redundancy;
+  await new Promise((resolve) => setTimeout(resolve, 20));
+}
+`;
+
+/**
+ * Watches the redundancy of a job from the Pod of its scheduler, whose clock is that of this machine or near
+ * it. `fullAgain` resolves with the time at which it was full again after another value, since 1970.
+ */
+export async function watchRedundancy(pod: string) {
+  const args = ['-n', NAMESPACE, 'exec', pod, '-c', 'kintsugi', '--', 'node', '--input-type=module', '-e'];
+  const child = spawn('kubectl', [...args, WATCH]);
+  const values: { at: number; redundancy: string }[] = [];
+  let tell = () => {};
+  child.stdout.on('data', (part: Buffer) => {
+    for (const line of part.toString().trim().split('\n')) {
+      const [at, redundancy = ''] = line.split(' ');
+      values.push({ at: Number(at), redundancy });
+    }
+    tell();
+  });
+  const next = () =>
+    new Promise<void>((resolve, reject) => {
+      tell = resolve;
+      child.on('close', () => reject(new Error('the watch of the redundancy ended')));
+    });
+  await next();
+  return {
+    async fullAgain(): Promise<number> {
+      for (let index = 0; ; index++) {
+        while (values.length <= index) await next();
+        if (index > 1 && values[index]!.redundancy === 'full') return values[index]!.at;
+      }
+    },
+    stop: () => child.kill(),
+  };
+}

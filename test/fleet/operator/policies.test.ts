@@ -42,7 +42,9 @@ describe('the store of a scheduler', () => {
     const { spec } = setOf({ etcd });
     expect(spec).toMatchObject({ replicas: 2, podManagementPolicy: 'Parallel' });
     const [container] = spec.template.spec.containers;
-    expect(container!.args.join(' ')).toContain('--store etcd://etcd:2379/movies --advertise $(POD_IP):7077');
+    expect(container!.args.join(' ')).toContain(
+      '--store etcd://etcd:2379/movies --store-lease 2s --advertise $(POD_IP):7077',
+    );
     expect(container!.args).not.toContain('--dir');
     expect(container!.volumeMounts).toEqual([{ name: 'tmp', mountPath: '/tmp' }]);
     const job = jobOf({ scheduler: { store: { ...kept, etcd } } });
