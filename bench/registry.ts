@@ -19,6 +19,7 @@ import {
 } from './common/flags.js';
 import { LOOPBACK_OPTIONS } from './common/loopback/options.js';
 import { GOODPUT_OPTIONS } from './goodput/options.js';
+import { KUBE_CHAOS_OPTIONS } from './kube-chaos/options.js';
 import { OVERHEAD_OPTIONS } from './overhead/options.js';
 import { OVERLOAD_OPTIONS } from './overload/options.js';
 import { PLAN_OPTIONS } from './plan/options.js';
@@ -155,6 +156,11 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'random faults under load for minutes, then a proof that nothing was lost',
     CHAOS_OPTIONS,
     () => import('./chaos/bench.js'),
+  ),
+  'kube-chaos': benchmark(
+    'three jobs on a real Kubernetes cluster under faults for minutes, and their exact counts',
+    KUBE_CHAOS_OPTIONS,
+    () => import('./kube-chaos/bench.js'),
   ),
 };
 

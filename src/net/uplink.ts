@@ -16,9 +16,20 @@ import { type ClientTls, dial, GONE_MS, type Link } from './transport/index.js';
 
 const REDIAL_MS = 50;
 const MAX_REDIAL_MS = 500;
+/** The same where several schedulers may lead: another one may lead by now. */
+const MAX_REDIAL_ELSEWHERE_MS = 250;
 /** A ping goes out on a link on which nothing was sent for this time. */
 const QUIET_MS = 500;
 const CONNECT_MS = 1000;
+/**
+ * Limit of the first attempts where several schedulers may lead: then the next one is tried. The machine of
+ * the last leader may have vanished, and acknowledges nothing.
+ */
+const FIRST_CONNECT_MS = 300;
+/** So many attempts have that limit. A network may be slower. */
+const FIRST_ATTEMPTS = 30;
+/** A scheduler whose machine took no connection in this time is not the leader that others name. */
+const SILENT_MS = 2000;
 /** Limit of the welcome after the connection is open: the scheduler writes to its disk before it. */
 const WELCOME_MS = 5000;
 /** Where several schedulers may lead, a scheduler that is silent for twice this time is left for another. */
@@ -93,7 +104,7 @@ export class Uplink {
   private identity: UplinkIdentity | undefined;
   private closed = false;
   private timer: NodeJS.Timeout | undefined;
-  private readonly redials = new Retry({ waitMs: REDIAL_MS, maxWaitMs: MAX_REDIAL_MS });
+  private readonly redials: Retry;
   /** This process looks for another scheduler that leads. */
   private looking = false;
   /** Address of the scheduler at the other end of the established link. */
@@ -106,9 +117,19 @@ export class Uplink {
   private turn = 0;
   /** Address of the leader in the newest redirect, for the next attempt only. */
   private redirected: Address | undefined;
+  /** Attempts since the last welcome. */
+  private attempts = 0;
+  /** When a machine took no connection, by address. At most one for each scheduler, and those they named. */
+  private readonly silent = new Map<string, number>();
 
   private constructor(private readonly options: UplinkOptions) {
     this.schedulers = parseAddresses(options.scheduler);
+    const maxWaitMs = this.several ? MAX_REDIAL_ELSEWHERE_MS : MAX_REDIAL_MS;
+    this.redials = new Retry({ waitMs: REDIAL_MS, maxWaitMs });
+  }
+
+  private get several(): boolean {
+    return this.schedulers.length > 1;
   }
 
   /** Resolves after the first welcome. @throws UNREACHABLE, UNAUTHORIZED, FORBIDDEN, TIMEOUT, ABORTED */
@@ -167,7 +188,11 @@ export class Uplink {
     const { token, tls } = this.options;
     const { host, port } = to;
     const scheduler = formatAddress(to);
-    const several = this.schedulers.length > 1;
+    const { several } = this;
+    const connectMs = several && this.attempts < FIRST_ATTEMPTS ? FIRST_CONNECT_MS : CONNECT_MS;
+    this.attempts++;
+    const began = monotonicMs();
+    let taken = false;
     let arrive: () => void = () => {};
     const welcomed = new Promise<void>((resolve) => {
       arrive = resolve;
@@ -186,7 +211,10 @@ export class Uplink {
       signal,
       timeoutMs,
       ...(several && { limits: { pingMs: PING_MS } }),
-      connectMs: CONNECT_MS,
+      connectMs,
+      onTaken: () => {
+        taken = true;
+      },
       handlers: {
         onOpen: () => {},
         onMessage: (from, header) => {
@@ -198,7 +226,7 @@ export class Uplink {
           }
           checkSender('scheduler', this.options.role, message.t);
           if (from === this.established) return void this.look();
-          if (message.to !== '') this.redirected = parseAddress(message.to);
+          if (message.to !== '' && !this.isSilent(message.to)) this.redirected = parseAddress(message.to);
           const leader = message.to === '' ? 'none leads yet' : `${message.to} leads`;
           fail(new KintsugiError('UNREACHABLE', `the scheduler at ${scheduler} stands by: ${leader}`));
         },
@@ -211,6 +239,10 @@ export class Uplink {
         },
         onError: (_, error) => this.options.log.error('uplink.error', { message: describe(error) }),
       },
+    }).catch((error: unknown) => {
+      // A machine that refuses is there.
+      if (several && !taken && monotonicMs() - began >= connectMs) this.silent.set(scheduler, monotonicMs());
+      throw error;
     });
     if (this.closed) {
       link.close('closing');
@@ -237,7 +269,13 @@ export class Uplink {
       signal?.removeEventListener('abort', onAbort);
     }
     this.redials.reset();
+    this.silent.clear();
+    this.attempts = 0;
     this.at = scheduler;
+  }
+
+  private isSilent(address: string): boolean {
+    return monotonicMs() - (this.silent.get(address) ?? Number.NEGATIVE_INFINITY) < SILENT_MS;
   }
 
   /**

@@ -1,8 +1,11 @@
 /**
  * Jobs train while machines, operators and the control plane come and go: `npm run test:kube:chaos`.
  * KINTSUGI_CHAOS_MINUTES: for so long, 10 by default. KINTSUGI_CHAOS_SEED: what is drawn. The same seed draws
- * the same numbers; what they meet depends on how fast the jobs are.
+ * the same numbers; what they meet depends on how fast the jobs are. KINTSUGI_CHAOS_REPORT: a file that gets
+ * the counts as JSON, for `kintsugi bench kube-chaos`.
  */
+import { writeFileSync } from 'node:fs';
+import { loadavg } from 'node:os';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import type { TrainingJob } from '../../src/fleet/operator/types.js';
@@ -29,6 +32,7 @@ import {
   waitFor,
   whole,
 } from './cluster.js';
+import { watchDeletions } from './deletions.js';
 import {
   canAdd,
   canCut,
@@ -56,6 +60,9 @@ if (present && !canAdd)
 if (present && !canRestart)
   console.warn('SKIPPED: chaos restarts nothing, KINTSUGI_TEST_STOP and KINTSUGI_TEST_START are not there');
 
+/** PS Pods that the test kills or evicts, and machines that it takes. */
+const struck = new Set<string>();
+const taken = new Set<string>();
 const random = randomOf(SEED);
 const pick = <T>(list: readonly T[]): T | undefined => list[Math.floor(random() * list.length)];
 /** A drawn number of milliseconds. */
@@ -77,6 +84,7 @@ const FAULTS: Fault[] = [
       const nodes = await readyNodes();
       const node = nodes.length > 4 ? pick(nodes) : undefined;
       if (node === undefined) return undefined;
+      taken.add(node);
       await lose(node);
       const after = between(1000, 20_000);
       await pause(after);
@@ -99,6 +107,7 @@ const FAULTS: Fault[] = [
       const node = pick(await readyNodes());
       if (node === undefined) return undefined;
       const ms = between(1000, 30_000);
+      taken.add(node);
       await cut(node);
       await pause(ms);
       await join(node);
@@ -110,6 +119,7 @@ const FAULTS: Fault[] = [
     async happen() {
       const pod = pick(await pods(pick(JOBS)!, 'ps'));
       if (!pod) return undefined;
+      struck.add(pod.metadata.name);
       await kubectl('delete', 'pod', pod.metadata.name, '--grace-period=0', '--force', '--ignore-not-found');
       return pod.metadata.name;
     },
@@ -145,6 +155,7 @@ const FAULTS: Fault[] = [
       const pod = pick(await pods(pick(JOBS)!));
       if (!pod) return undefined;
       const { name } = pod.metadata;
+      struck.add(name);
       const metadata = { name, namespace: NAMESPACE };
       const eviction = JSON.stringify({ apiVersion: 'policy/v1', kind: 'Eviction', metadata });
       const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}/eviction`;
@@ -188,6 +199,10 @@ onKubernetes(() => {
       await waitFor(job, '.status.ps', '4/4', 600);
     }
     const told: Told[] = JOBS.map(() => new Map());
+    const load = loadavg()[0]!;
+    const deletions = watchDeletions(
+      ({ metadata, spec }) => struck.has(metadata.name) || taken.has(spec.nodeName ?? ''),
+    );
     const began = performance.now();
     const tell = (text: string): void =>
       console.log(`${((performance.now() - began) / 1000).toFixed(1).padStart(7)} s  ${text}`);
@@ -222,6 +237,15 @@ onKubernetes(() => {
       }
       await pause(3000);
     }
+    const seen = await deletions.stop();
+    tell(`PS Pods told to end: ${seen.seen}, held against the map: ${seen.compared}`);
+    const jobs: object[] = [];
+    const report = () => {
+      const file = process.env.KINTSUGI_CHAOS_REPORT;
+      const faults = Object.fromEntries(counts);
+      const all = { seed: SEED, minutes: LASTS / MINUTES, load, faults, deletions: seen, jobs };
+      if (file !== undefined) writeFileSync(file, JSON.stringify(all));
+    };
     for (const [index, job] of JOBS.entries()) {
       await listen(job, told[index]!);
       const { status } = await jobOf(job);
@@ -229,8 +253,13 @@ onKubernetes(() => {
       expect(status).toMatchObject({ phase: 'Succeeded', progress: { percentage: 100, complete: true } });
       // Last reports of a worker may be lost with its machine: the ledger is the scheduler's.
       const books = await booksOf(job, told[index]!, { few: true, epochs: EPOCHS });
+      const { trained, expected, setAside } = books;
+      const { restartCount = 0, progress } = status!;
+      jobs.push({ job, expected, trained, setAside, restarts: restartCount, redone: progress!.redone });
+      report();
       expect([books.trained, books.setAside]).toEqual([books.expected, 0]);
       expect(await storyOf(job)).toContain('Succeeded');
     }
+    expect(seen.wrong).toEqual([]);
   });
 });

@@ -186,12 +186,21 @@ interface Shape {
   worker?: object;
   /** Checkpoints go to the claim "checkpoints". */
   checkpoint?: object;
+  /** Metadata of the job beside its name. */
+  metadata?: object;
+  /** PS and workers are on machines whose label "pool" is their role, and tolerate a taint of that key. */
+  pools?: boolean;
   /** Fields of the spec. */
   more?: {
     scheduler?: { store?: { etcd?: object; [field: string]: unknown }; foreignState?: string } | undefined;
     [field: string]: unknown;
   };
 }
+
+const poolOf = (pool: string) => ({
+  nodeSelector: { pool },
+  tolerations: [{ key: 'pool', operator: 'Exists', effect: 'NoSchedule' }],
+});
 
 /** A job that trains MovieLens, and counts every push. */
 export function movieJob(
@@ -205,6 +214,8 @@ export function movieJob(
     runPolicy,
     worker,
     checkpoint,
+    metadata = {},
+    pools,
     more,
   }: Shape = {},
 ): string {
@@ -230,7 +241,8 @@ export function movieJob(
     },
   ];
   return dump({
-    ...{ apiVersion: 'kintsugi.dev/v1alpha1', kind: 'TrainingJob', metadata: { name, namespace: NAMESPACE } },
+    ...{ apiVersion: 'kintsugi.dev/v1alpha1', kind: 'TrainingJob' },
+    metadata: { name, namespace: NAMESPACE, ...metadata },
     spec: {
       ...{ image: IMAGE, imagePullPolicy: 'Never', code },
       ...(checkpoint ? { checkpoint: { url: `${SHARED}/${name}`, ...checkpoint } } : {}),
@@ -238,14 +250,17 @@ export function movieJob(
         scheduler: {
           template: checkpoint ? sharing(state) : { spec: { initContainers: state } },
         },
-        ps: { ...(checkpoint ? { template: sharing([]) } : {}), ...ps },
+        ps: {
+          ...(checkpoint ? { template: sharing([]) } : pools ? { template: { spec: poolOf('ps') } } : {}),
+          ...ps,
+        },
         worker: {
           replicas: 2,
           args: [
             ...['--data', `/data/${files.train}`, ...files.more, '--audit', '--epochs', String(epochs)],
             ...(seconds === undefined ? [] : ['--source', '/paced/source.mjs']),
           ],
-          template: { spec: { containers: mounted, volumes: data } },
+          template: { spec: { containers: mounted, volumes: data, ...(pools ? poolOf('worker') : {}) } },
           ...worker,
         },
       },

@@ -1,8 +1,8 @@
 /**
- * The times in docs/kubernetes.md: `npm run test:kube:goals` measures them and prints a table. It asserts
- * that nothing is lost, and no time.
+ * The times in docs/kubernetes.md: `npm run test:kube:goals` measures them and prints a table, with the load
+ * of the machine. It asserts that nothing is lost, and no time.
  */
-import { spawn } from 'node:child_process';
+import { loadavg } from 'node:os';
 import { afterAll, expect, it } from 'vitest';
 import {
   apply,
@@ -22,77 +22,23 @@ import {
   until,
   waitFor,
 } from './cluster.js';
-import { full } from './machines.js';
+import { canAdd, full, lose, mend, mendMachines } from './machines.js';
+import { probe, watchRedundancy } from './probe.js';
 
 const JOB = 'goals';
 const ROUNDS = Number(process.env.KINTSUGI_GOALS_ROUNDS ?? 5);
 
-/**
- * A client beside the job: pulls of 512 keys, which all PS answer, one after the other. It says when it
- * begins, and then the longest wait of each second.
- */
-const PROBE = `
-import { connect } from '/app/dist/src/index.js';
-const client = await connect('127.0.0.1:7077', { token: process.env.KINTSUGI_TOKEN });
-const table = await client.createTable({ name: 'probe', dim: 8, optimizer: { kind: 'sgd', lr: 0.1 } });
-const mixed = (_, index) => (BigInt(index) * 0x9e3779b97f4a7c15n) & 0xffffffffffffffn;
-const keys = BigUint64Array.from({ length: 512 }, mixed);
-await table.push(keys, new Float32Array(512 * 8));
-let longest = 0, from = performance.now();
-setInterval(() => {
-  console.log(Math.max(longest, performance.now() - from).toFixed(1));
-  longest = 0;
-}, 1000);
-for (;;) {
-  from = performance.now();
-  await table.pull(keys);
-  longest = Math.max(longest, performance.now() - from);
-  await new Promise((resolve) => setTimeout(resolve, 5));
-}
-`;
-
 const table: string[][] = [];
+const tell = (): void =>
+  console.log(
+    `load ${loadavg()[0]!.toFixed(1)}\n${table.map(([what, value]) => `| ${what} | ${value} |`).join('\n')}`,
+  );
 const ms = (value: number): string =>
   value < 10_000 ? `${value.toFixed(0)} ms` : `${(value / 1000).toFixed(1)} s`;
 const middle = (values: readonly number[]): string => {
   const sorted = [...values].sort((a, b) => a - b);
   return `${ms(sorted[Math.floor(sorted.length / 2)]!)} (${ms(sorted[0]!)} to ${ms(sorted.at(-1)!)})`;
 };
-
-/** The probe in the Pod of the scheduler. `longest` resolves with the longest wait since it was asked. */
-async function probe() {
-  const args = ['-n', NAMESPACE, 'exec', `${JOB}-scheduler-0`, '-c', 'kintsugi', '--'];
-  const child = spawn('kubectl', [...args, 'node', '--input-type=module', '-e', PROBE]);
-  const waits: number[] = [];
-  let told = () => {};
-  let said = '';
-  child.stderr.on('data', (part: Buffer) => {
-    said += part.toString();
-  });
-  child.stdout.on('data', (part: Buffer) => {
-    waits.push(...part.toString().trim().split('\n').map(Number));
-    told();
-  });
-  let ended = (_: Error) => {};
-  child.on('close', () => ended(new Error(`the probe ended: ${said}`)));
-  const more = () =>
-    new Promise<void>((resolve, reject) => {
-      told = resolve;
-      ended = reject;
-    });
-  await more();
-  return {
-    async since(work: () => Promise<void>): Promise<number> {
-      const first = waits.length;
-      await work();
-      // Pulls that began during the work have ended after two more.
-      await more();
-      await more();
-      return Math.max(...waits.slice(first));
-    },
-    stop: () => child.kill(),
-  };
-}
 
 /** Time at which the first batch of the job was trained, by the clock of the node. */
 async function firstBatch(job: string): Promise<number> {
@@ -108,6 +54,7 @@ async function firstBatch(job: string): Promise<number> {
 }
 
 onKubernetes(() => {
+  mendMachines();
   afterAll(() => full(false).catch(() => ''));
 
   it('from kubectl apply to the first trained batch', { timeout: 15 * MINUTES }, async () => {
@@ -135,7 +82,7 @@ onKubernetes(() => {
     await wellWith(4);
     const told: Told = new Map();
     const followed = await follow(JOB, told);
-    const probing = await probe();
+    const probing = await probe(`${JOB}-scheduler-0`);
     const quiet = await probing.since(() => new Promise((resolve) => setTimeout(resolve, 5000)));
     table.push(['longest wait of a pull while nothing happens', ms(quiet)]);
 
@@ -191,6 +138,40 @@ onKubernetes(() => {
     const books = await booksOf(JOB, told, { few: true });
     expect(books).toMatchObject({ exactlyOnce: true, problems: [] });
     table.push(['samples trained again, of all of it', String((await jobOf(JOB)).status?.progress?.redone)]);
-    console.log(table.map(([what, value]) => `| ${what} | ${value} |`).join('\n'));
+    tell();
+  });
+
+  it.skipIf(!canAdd)('a machine with a PS vanishes', { timeout: 25 * MINUTES }, async () => {
+    const name = 'vanishes';
+    await apply(movieJob(name, { few: true, seconds: 900, ps: { replicas: 4 } }));
+    await waitFor(name, '.status.phase', 'Running');
+    const [full, waits]: number[][] = [[], []];
+    const told: Told = new Map();
+    for (let round = 0; round < ROUNDS; round++) {
+      await waitFor(name, '.status.ps', '4/4');
+      await waitFor(name, '.status.redundancy', 'full');
+      const [scheduler] = await pods(name, 'scheduler');
+      const apart = (await pods(name, 'ps')).filter(({ spec }) => spec.nodeName !== scheduler!.spec.nodeName);
+      const machine = apart[round % apart.length]!.spec.nodeName!;
+      await listen(name, told);
+      const watch = await watchRedundancy(scheduler!.metadata.name);
+      const probing = await probe(scheduler!.metadata.name);
+      const wait = await probing.since(async () => {
+        const at = Date.now();
+        await lose(machine);
+        full!.push((await watch.fullAgain()) - at);
+      });
+      waits!.push(wait);
+      watch.stop();
+      probing.stop();
+      await mend();
+    }
+    table.push(['a machine with a PS vanishes: redundancy full again', middle(full!)]);
+    table.push(['a machine with a PS vanishes: longest wait of a pull', middle(waits!)]);
+    await hurry(name);
+    await waitFor(name, '.status.phase', 'Succeeded', 900);
+    const books = await booksOf(name, await listen(name, told), { few: true });
+    expect([books.trained, books.setAside]).toEqual([books.expected, 0]);
+    tell();
   });
 });

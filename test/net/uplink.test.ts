@@ -1,4 +1,6 @@
 // The connection to the scheduler, where several may lead.
+import { spawn } from 'node:child_process';
+import { connect } from 'node:net';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { type Link, listen } from '../../src/net/transport/index.js';
 import { Uplink } from '../../src/net/uplink.js';
@@ -71,7 +73,44 @@ async function uplinkTo(scheduler: string): Promise<EventLog> {
   return log;
 }
 
+/** A program that listens and takes no connection: the kernel takes two, and answers no more. */
+const FULL = `
+const server = require('node:net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
+  require('node:fs').writeSync(1, server.address().port + '\\n');
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+});
+`;
+
+/** Address of a machine that acknowledges nothing. */
+async function silentAddress(): Promise<string> {
+  const child = spawn(process.execPath, ['-e', FULL]);
+  onTestFinished(() => void child.kill('SIGKILL'));
+  const port = Number(await new Promise((resolve) => child.stdout.once('data', resolve)));
+  for (let taken = 0; taken < 4; taken++) {
+    const socket = connect(port, '127.0.0.1');
+    socket.on('error', () => {});
+    onTestFinished(() => void socket.destroy());
+    await Promise.race([
+      new Promise((resolve) => socket.once('connect', resolve)),
+      new Promise((resolve) => setTimeout(resolve, 200)),
+    ]);
+  }
+  return `127.0.0.1:${port}`;
+}
+
 describe('Uplink', () => {
+  it('asks who leads again and again while the machine of the last leader is silent', async () => {
+    const [silent, other] = [await silentAddress(), await new Scheduler().open()];
+    await uplinkTo(`${other.address},${silent}`);
+    // It stands by from now on, and knows of no other leader than the silent one.
+    other.leader = silent;
+    other.cut();
+    const began = performance.now();
+    for (let asked = 0; asked < 5; asked++) await other.nextClosed();
+    // With a second for each attempt to reach the silent one it would be 12 s.
+    expect(performance.now() - began).toBeLessThan(8000);
+  }, 30_000);
+
   it('looks for another leader when its own may be none, and keeps the link until there is one', async () => {
     const [first, second] = [await new Scheduler().open(), await new Scheduler().open()];
     second.leader = first.address;

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { describe } from '../../common/errors.js';
 import type { Logger } from '../../net/log.js';
 import { type Api, ApiError, hasStatus } from './api/api.js';
-import { isKind, type ResourceKind } from './api/resources.js';
+import { type ResourceKind, resourceOf } from './api/resources.js';
 import { JobEvents } from './events.js';
 import type { KubeNode, KubeObject, ObjectManifest, Pod } from './objects.js';
 import { isGone } from './reconcile/apart.js';
@@ -175,12 +175,16 @@ export class Hands {
         await this.apply(action.object);
         return;
       case 'delete': {
-        const { kind, metadata } = action.object;
+        const { metadata } = action.object;
         const { graceSeconds, asObserved, ifGone } = action;
         if (ifGone !== undefined && !(await this.isGone(ifGone))) return;
-        if (isKind(kind)) await this.remove(kind, metadata, { graceSeconds, asObserved });
+        const kind = resourceOf(action.object);
+        if (kind) await this.remove(kind, metadata, { graceSeconds, asObserved });
         return;
       }
+      case 'queueStatus':
+        await this.replace('Workload', { ...action.workload, status: action.status } as KubeObject, 'status');
+        return;
       case 'ask':
         onAsk(job, action);
         return;
@@ -247,8 +251,8 @@ export class Hands {
   }
 
   private async apply(object: ObjectManifest): Promise<void> {
-    const { kind } = object;
-    if (!isKind(kind)) return;
+    const kind = resourceOf(object);
+    if (kind === undefined) return;
     const { api, onWritten } = this.options;
     try {
       onWritten(kind, await api.apply(kind, object));

@@ -65,8 +65,10 @@ const UNLABELLED: ReadonlySet<ResourceKind> = new Set(['TrainingJob', ...SCALERS
 /** Kinds that a job owns, besides Pods and its Secret. */
 const OWNED = [
   ...(['Service', 'StatefulSet', 'PodDisruptionBudget', 'NetworkPolicy'] as const),
-  ...(['PodMonitor', 'PodGroup'] as const),
+  ...(['PodMonitor', 'PodGroup', 'CoschedulingPodGroup', 'NativePodGroup', 'Workload'] as const),
 ];
+/** Kinds of Kueue that say what an admission means for Pods, and how urgent a job is. */
+const OF_KUEUE = ['ResourceFlavor', 'WorkloadPriorityClass'] as const;
 
 const ownedBy = ({ metadata }: KubeObject, job: TrainingJob): boolean =>
   metadata.ownerReferences?.some(({ uid }) => uid === job.metadata.uid) ?? false;
@@ -79,6 +81,7 @@ export class Operator {
   private readonly nodes: Mirror<KubeNode>;
   private readonly scalers: Mirror<ScalerObject>[];
   private readonly owned = new Map<ResourceKind, Mirror<KubeObject>>();
+  private readonly ofKueue: Mirror<KubeObject>[];
   private readonly queue: WorkQueue;
   private readonly hands: Hands;
   private readonly links = new Map<string, JobHandle>();
@@ -111,6 +114,7 @@ export class Operator {
       ),
     );
     this.nodes = mirror('Node', (node) => this.onNode(node), false);
+    this.ofKueue = OF_KUEUE.map((kind) => mirror<KubeObject>(kind, () => this.addAll(), false));
     for (const kind of OWNED) this.owned.set(kind, mirror<KubeObject>(kind, ofJob));
     this.queue = new WorkQueue({
       ...{ pass: (key) => this.pass(key), atOnce: AT_ONCE, now: this.now },
@@ -188,6 +192,7 @@ export class Operator {
       this.nodes,
       ...this.scalers,
       ...this.owned.values(),
+      ...this.ofKueue,
     ] as unknown as Mirror<never>[];
   }
 
@@ -237,6 +242,7 @@ export class Operator {
       ...{ refusals: this.hands.refusals.of(job), attempted: this.hands.refusals.attempted(job) },
       troubles: await troublesOf(this.options.api, pods, this.now()),
       scalers: this.scalersOf(namespace, name),
+      ...{ flavors: this.ofKueue[0]!.all(), priorities: this.ofKueue[1]!.all() },
     };
     let current = job;
     const refusals: unknown[] = [];

@@ -42,7 +42,9 @@ describe('the store of a scheduler', () => {
     const { spec } = setOf({ etcd });
     expect(spec).toMatchObject({ replicas: 2, podManagementPolicy: 'Parallel' });
     const [container] = spec.template.spec.containers;
-    expect(container!.args.join(' ')).toContain('--store etcd://etcd:2379/movies --advertise $(POD_IP):7077');
+    expect(container!.args.join(' ')).toContain(
+      '--store etcd://etcd:2379/movies --store-lease 2s --advertise $(POD_IP):7077',
+    );
     expect(container!.args).not.toContain('--dir');
     expect(container!.volumeMounts).toEqual([{ name: 'tmp', mountPath: '/tmp' }]);
     const job = jobOf({ scheduler: { store: { ...kept, etcd } } });
@@ -96,31 +98,19 @@ it('a Pod that failed is told of until another one has its place', () => {
 });
 
 describe('a scheduling policy', () => {
-  const schedulingPolicy = { queue: 'ads', minAvailable: 5, schedulerName: 'volcano', priorityClass: 'high' };
+  const schedulingPolicy = { queue: 'ads', schedulerName: 'volcano', priorityClass: 'high' };
   const job = jobOf({ runPolicy: { schedulingPolicy } });
-  const applied = (extras: ReadonlySet<string>): ObjectManifest[] =>
-    actionsOf(reconcile(observedOf({ job, extras })), 'apply').map(({ object }) => object);
 
-  it('names the queue to Kueue, and queue and gang to Volcano, on every Pod', () => {
+  it('names the queue to Kueue and to Volcano, on every Pod', () => {
     const set = setOf({}, job);
     const pods = created(reconcile(observedOf({ job }))) as unknown as Pod[];
     for (const { metadata, spec } of [set.spec.template as unknown as Pod, ...pods]) {
       expect(metadata.labels).toMatchObject({ 'kueue.x-k8s.io/queue-name': 'ads' });
       expect(metadata.annotations).toMatchObject({
         'scheduling.volcano.sh/queue-name': 'ads',
-        'scheduling.k8s.io/group-name': 'movies',
       });
       expect(spec).toMatchObject({ schedulerName: 'volcano', priorityClassName: 'high' });
     }
-  });
-
-  it('makes a PodGroup where Volcano is', () => {
-    const group = applied(new Set(['PodGroup'])).find(({ kind }) => kind === 'PodGroup');
-    expect(group).toMatchObject({
-      metadata: { name: 'movies', namespace: 'ml' },
-      spec: { minMember: 5, queue: 'ads', priorityClassName: 'high' },
-    });
-    expect(applied(new Set()).map(({ kind }) => kind)).not.toContain('PodGroup');
   });
 
   it('is nothing on Pods of a job without one', () => {

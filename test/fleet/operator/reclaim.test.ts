@@ -51,6 +51,9 @@ describe('a machine that is about to go', () => {
     ['Karpenter takes', tainted('karpenter.sh/disrupted')],
     ['the cluster autoscaler takes', tainted('ToBeDeletedByClusterAutoscaler')],
     ['has a spot notice', tainted('aws-node-termination-handler/spot-itn')],
+    ['has a notice of GKE', tainted('cloud.google.com/impending-node-termination')],
+    ['has a notice of AKS', tainted('remediator.kubernetes.azure.com/unschedulable')],
+    ['has a notice of somebody else', tainted('kintsugi.dev/reclaim')],
   ])('because it %s: its PS is emptied, and another one is made', (_, spec) => {
     const observed = withNodes(running(), { n2: spec });
     expect(names(created(reconcile(observed)))).toEqual(['movies-ps-5']);
@@ -62,6 +65,16 @@ describe('a machine that is about to go', () => {
       pod.metadata.name === 'movies-ps-1' ? lived(pod, { phase: 'Succeeded', node: 'n2' }) : pod,
     );
     expect(deleted(reconcile({ ...replaced, pods: gone }))).toEqual(['movies-ps-1']);
+  });
+
+  it('because an annotation says so: its PS is emptied', () => {
+    const observed = withNodes(running(), {});
+    const nodes = observed.nodes.map((one) =>
+      one.metadata.name === 'n2'
+        ? { ...one, metadata: { ...one.metadata, annotations: { 'kintsugi.dev/reclaim': 'soon' } } }
+        : one,
+    );
+    expect(drains({ ...observed, nodes })).toEqual(['movies-ps-1']);
   });
 
   it('because somebody thinks about it is left alone', () => {

@@ -43,6 +43,36 @@ export const RESOURCES = {
     plural: 'podgroups',
     optional: true,
   },
+  CoschedulingPodGroup: {
+    apiVersion: 'scheduling.x-k8s.io/v1alpha1',
+    kind: 'PodGroup',
+    plural: 'podgroups',
+    optional: true,
+  },
+  NativePodGroup: {
+    apiVersion: 'scheduling.k8s.io/v1alpha2',
+    kind: 'PodGroup',
+    plural: 'podgroups',
+    optional: true,
+  },
+  Workload: {
+    apiVersion: 'kueue.x-k8s.io/v1beta2',
+    kind: 'Workload',
+    plural: 'workloads',
+    optional: true,
+  },
+  ResourceFlavor: {
+    apiVersion: 'kueue.x-k8s.io/v1beta2',
+    kind: 'ResourceFlavor',
+    plural: 'resourceflavors',
+    ...{ cluster: true, optional: true },
+  },
+  WorkloadPriorityClass: {
+    apiVersion: 'kueue.x-k8s.io/v1beta2',
+    kind: 'WorkloadPriorityClass',
+    plural: 'workloadpriorityclasses',
+    ...{ cluster: true, optional: true },
+  },
   Lease: { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', plural: 'leases' },
 } as const satisfies Record<string, Resource>;
 
@@ -58,4 +88,10 @@ export function pathOf(kind: ResourceKind, namespace?: string, name?: string): s
 
 export const isOptional = (kind: ResourceKind): boolean => (RESOURCES[kind] as Resource).optional ?? false;
 
-export const isKind = (kind: string): kind is ResourceKind => kind in RESOURCES;
+/** Key of the kind of an object: some APIs share kinds. Undefined: the operator does not know it. */
+export function resourceOf({ apiVersion, kind }: { apiVersion: string; kind: string }) {
+  const known = Object.entries(RESOURCES).find(
+    ([, one]) => one.kind === kind && one.apiVersion === apiVersion,
+  );
+  return known?.[0] as ResourceKind | undefined;
+}

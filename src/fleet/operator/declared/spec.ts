@@ -12,6 +12,7 @@ import {
   required,
   text,
 } from '../schema.js';
+import { SCHEDULING_POLICY } from './scheduling.js';
 import { TEMPLATE } from './template.js';
 
 /** A quantity of more than nothing. */
@@ -262,6 +263,15 @@ export const SPEC = object(
         labels: map('Labels of the PodMonitor: a Prometheus may choose by them.', text('')),
       },
     ),
+    managedBy: immutable(
+      text(
+        'Name of the controller that runs the job, if it is not this operator, which then leaves it alone.',
+        {
+          ...{ minLength: 1, maxLength: 63 },
+        },
+      ),
+      'managedBy of a job is fixed',
+    ),
     runPolicy: defaulted(
       object('When the job fails, pauses or is deleted, and how its Pods are placed.', {
         cleanPodPolicy: defaulted(
@@ -275,18 +285,7 @@ export const SPEC = object(
         backoffLimit: defaulted(integer('Pods that may fail before the job does.', 0), 6),
         activeDeadlineSeconds: integer('The job fails when it has not ended so long after its start.', 1),
         ttlSecondsAfterFinished: integer('The job is deleted so long after its end.', 0),
-        schedulingPolicy: object('Fields for the software that places Pods.', {
-          priorityClass: text('Name of the PriorityClass of all its Pods.'),
-          schedulerName: text(
-            'Scheduler of all its Pods, for example "volcano". Default: that of the cluster.',
-          ),
-          queue: text('Queue of Kueue, or of Volcano.', { minLength: 1, maxLength: 63 }),
-          minAvailable: integer(
-            'None of its Pods is placed before there is room for so many, with the scheduler. Needs Volcano.',
-            1,
-            8192,
-          ),
-        }),
+        schedulingPolicy: SCHEDULING_POLICY,
         suspend: defaulted(
           flag(
             'True: its Pods go, and come back when this is false again. A running job needs a checkpoint ' +

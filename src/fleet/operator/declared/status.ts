@@ -23,10 +23,13 @@ export const STATUS = object('The job as it runs.', {
   sizePs: integer('PS that it has, or had before it began to scale.', 1),
   life: integer('Number of its life: 1, and one more each time that it goes on after it was suspended.', 1),
   restore: text('Place of the checkpoint that this life began with.'),
-  suspended: object('Checkpoint with which a suspended job goes on. It is kept until then.', {
-    place: required(text('')),
-    checkpoint: integer('Number of the checkpoint. A newer one of the place serves, too.', 0),
-  }),
+  suspended: object(
+    'Checkpoint with which a suspended job goes on. Without a number it has trained nothing.',
+    {
+      place: required(text('')),
+      checkpoint: integer('Number of the checkpoint. A newer one of the place serves, too.', 0),
+    },
+  ),
   completionTime: time('When the job ended.'),
   restartCount: integer('Pods that failed and were replaced.', 0),
   restarts: object('Pods that failed and were replaced, by role.', {

@@ -22,8 +22,11 @@ function suspension({ job, saved }: ObservedJob, stage: Stage): [string, string?
     case 'held':
       return ['NoCheckpoint', 'spec.checkpoint names no place: workers have stopped, PS keep what they hold'];
     case 'ending':
-      return ['Ending', `checkpoint ${suspended?.checkpoint} is complete`];
+      return suspended?.checkpoint === undefined
+        ? ['Ending', 'nothing was trained since it began']
+        : ['Ending', `checkpoint ${suspended.checkpoint} is complete`];
     case 'suspended':
+      if (suspended && suspended.checkpoint === undefined) return ['NotBegun'];
       return suspended
         ? ['Saved', `it goes on with checkpoint ${suspended.checkpoint} or a newer one of ${suspended.place}`]
         : ['NotBegun'];

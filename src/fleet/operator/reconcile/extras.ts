@@ -1,6 +1,6 @@
 /**
  * Objects of kinds that other software defines, where they are defined: by the Prometheus operator, and by
- * Volcano.
+ * gang schedulers.
  */
 import type { ObjectManifest } from '../objects.js';
 import type { TrainingJob } from '../types.js';
@@ -32,6 +32,7 @@ function podMonitorOf(job: TrainingJob): ObjectManifest {
 
 /** `there`: kinds that the server has. */
 export function extrasOf(job: TrainingJob, there: ReadonlySet<string>): ObjectManifest[] {
-  const wanted = [...(job.spec.metrics ? [podMonitorOf(job)] : []), ...podGroupsOf(job)];
-  return wanted.filter(({ kind }) => there.has(kind));
+  const monitors = job.spec.metrics && there.has('PodMonitor') ? [podMonitorOf(job)] : [];
+  const groups = podGroupsOf(job).filter(({ resource }) => there.has(resource));
+  return [...monitors, ...groups.map(({ object }) => object)];
 }

@@ -104,11 +104,14 @@ export function fixturesOf(
   const policies = job.spec.networkPolicy.mode === 'Job' ? [networkPolicyOf(job, operatorNamespace)] : [];
   const own = [serviceOf(job), schedulerOf(job, schedulers, start), budgetOf(job, leastPs)];
   const all = [...own, ...policies, ...extrasOf(job, there)];
-  return all.map((object) => {
-    const digest = createHash('sha256').update(JSON.stringify(object)).digest('hex').slice(0, 16);
-    const metadata = { ...object.metadata, annotations: { [APPLIED]: digest } };
-    return { ...object, metadata };
-  });
+  return all.map(digested);
+}
+
+/** The object with a digest of itself. */
+export function digested(object: ObjectManifest): ObjectManifest {
+  const digest = createHash('sha256').update(JSON.stringify(object)).digest('hex').slice(0, 16);
+  const annotations = { ...object.metadata.annotations, [APPLIED]: digest };
+  return { ...object, metadata: { ...object.metadata, annotations } };
 }
 
 /** The Pod that the controller of StatefulSets makes of one: nobody but its events says why it cannot. */
@@ -129,8 +132,12 @@ export function firstPodOf({ metadata, spec }: ObjectManifest): ObjectManifest {
   };
 }
 
+/** Whether both are of one kind of one API: several have a PodGroup, or a Workload. */
+export const sameKind = (one: KubeObject, other: KubeObject): boolean =>
+  one.kind === other.kind && one.apiVersion === other.apiVersion;
+
 /** Whether the object that is there was applied from `wanted`. */
 export function sameAs(wanted: ObjectManifest, there: readonly KubeObject[]): boolean {
-  const found = there.find((one) => one.kind === wanted.kind && one.metadata.name === wanted.metadata.name);
+  const found = there.find((one) => sameKind(one, wanted) && one.metadata.name === wanted.metadata.name);
   return found?.metadata.annotations?.[APPLIED] === wanted.metadata.annotations?.[APPLIED];
 }

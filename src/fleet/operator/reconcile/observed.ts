@@ -124,6 +124,9 @@ export interface ObservedJob {
   attempted?: ReadonlySet<string> | undefined;
   /** Words of machines about Pods that they cannot start, by name of the Pod. */
   troubles?: ReadonlyMap<string, string> | undefined;
+  /** Every ResourceFlavor and WorkloadPriorityClass of Kueue. */
+  flavors?: readonly KubeObject[] | undefined;
+  priorities?: readonly KubeObject[] | undefined;
   /** Every ScaleOut and ScaleIn of the job. */
   scalers?: readonly ScalerObject[] | undefined;
 }
@@ -173,5 +176,7 @@ export type Action =
   | { kind: 'scalerStatus'; scaler: ScalerObject; status: ScalerStatus }
   /** Tells of something in an event. `counted`: it may go on, and then one event counts it. */
   | { kind: 'event'; type: 'Normal' | 'Warning'; reason: string; message: string; counted?: true }
+  /** Writes the status of the Workload of Kueue, on the version that was observed. */
+  | { kind: 'queueStatus'; workload: KubeObject; status: object }
   /** Asks for another pass at a time. Milliseconds since 1970. */
   | { kind: 'wake'; at: number };

@@ -30,6 +30,11 @@ const STATE_DIR = '/var/lib/kintsugi';
  * others.
  */
 const CONNECT_TIMEOUT = '10m';
+/**
+ * Lease of a scheduler that leads. Shorter than by default: a machine takes the leader and a PS at once, and
+ * requests to that PS wait for the next leader. It is the shortest that an etcd with usual times gives.
+ */
+const LEASE = '2s';
 /** Seconds until a machine that does not answer is given up. */
 const TOLERATED_SECONDS = 10;
 /** Seconds in which a role that has handed over ends. */
@@ -99,7 +104,8 @@ function storeFlags({ spec }: TrainingJob, life: number): string[] {
   const { etcd } = spec.scheduler.store;
   const inside = life === 1 ? '' : `/life-${life}`;
   if (!etcd) return ['--dir', `${STATE_DIR}${inside}`];
-  return ['--store', `${etcd.url.replace(/\/$/, '')}${inside}`, '--advertise', `$(POD_IP):${SCHEDULER_PORT}`];
+  const store = `${etcd.url.replace(/\/$/, '')}${inside}`;
+  return ['--store', store, '--store-lease', LEASE, '--advertise', `$(POD_IP):${SCHEDULER_PORT}`];
 }
 
 function flagsOf(job: TrainingJob, role: PodRole, start: Beginning): string[] {

@@ -12,26 +12,28 @@
  *   (suspension.ts).
  */
 import type { ObjectManifest } from '../objects.js';
-import type { TrainingJob, TrainingJobStatus } from '../types.js';
+import { GROUP, type TrainingJob, type TrainingJobStatus } from '../types.js';
 import { stranded } from './apart.js';
-import { type Census, censusOf } from './census.js';
+import { type Census, censusOf, inState } from './census.js';
 import { creations } from './creations.js';
 import { ageing, cleaning, keptForRescue } from './ended.js';
-import { firstPodOf, fixturesOf, sameAs, secretOf } from './fixtures.js';
+import { firstPodOf, fixturesOf, sameAs, sameKind, secretOf } from './fixtures.js';
 import { FOREIGN_CONDITION, retold } from './foreign.js';
 import { gates } from './gates.js';
 import { growthTold, starving } from './growth.js';
-import { schedulersOf, TOKEN_KEYS } from './names.js';
+import { type PodRole, schedulersOf, TOKEN_KEYS } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 import { outdated } from './outdated.js';
+import { gangProblem } from './placing.js';
 import { planning } from './plan.js';
 import { type Beginning, withSoundTemplates } from './pods.js';
+import { queueingOf, queueSteps } from './queueing.js';
 import { reclaimed } from './reclaim.js';
 import { holding, isHeld, removing, strayRemovals } from './remains.js';
 import { removals } from './removals.js';
 import { sameValue } from './same.js';
 import { asks } from './scaling/asks.js';
-import { goalOf } from './scaling/goal.js';
+import { goalOf, type ScalingGoal } from './scaling/goal.js';
 import { scalerSteps } from './scaling/scalers.js';
 import { beginningOf, begun, hasEnded, outcomeOf, statusOf } from './status.js';
 import { lookAgain, stuckOf, stuckTold } from './stuck.js';
@@ -44,9 +46,10 @@ const STORY = new Set(['Suspended', 'Redundant', 'Restarting', FOREIGN_CONDITION
 const WARNS: ReadonlySet<string> = new Set(['Degraded', 'Lost', 'Refused']);
 
 /** Objects that not every job has. */
-const OPTIONAL: ReadonlySet<string> = new Set(['NetworkPolicy', 'PodMonitor', 'PodGroup']);
+const OPTIONAL: ReadonlySet<string> = new Set(['NetworkPolicy', 'PodMonitor', 'PodGroup', 'Workload']);
 const isSet = ({ kind }: ObjectManifest): boolean => kind === 'StatefulSet';
 const NONE: ReadonlySet<string> = new Set();
+const ROLES: readonly PodRole[] = ['scheduler', 'ps', 'worker'];
 /** Time in which the controller of StatefulSets makes the Pod of a scheduler. */
 const CONTROLLER_MS = 5000;
 
@@ -66,7 +69,13 @@ function told(job: TrainingJob, status: TrainingJobStatus): Action[] {
 }
 
 /** Objects that a job always has: address, scheduler, disruption budget, tokens. */
-function fixtures(observed: ObservedJob, stage: Stage, start: Beginning, leastPs: number): Action[] {
+function fixtures(
+  observed: ObservedJob,
+  stage: Stage,
+  start: Beginning,
+  leastPs: number,
+  queued: boolean,
+): Action[] {
   const { job, owned, secret, operatorNamespace } = observed;
   const ended = hasEnded(job.status);
   const cleans = job.spec.runPolicy.cleanPodPolicy !== 'None' && !keptForRescue(job.status);
@@ -76,10 +85,23 @@ function fixtures(observed: ObservedJob, stage: Stage, start: Beginning, leastPs
   const actions: Action[] = wanted
     .filter((object) => !sameAs(object, owned))
     .map((object) => ({ kind: 'apply', object }));
-  for (const object of owned.filter(({ kind }) => OPTIONAL.has(kind)))
-    if (!wanted.some(({ kind }) => kind === object.kind)) actions.push({ kind: 'delete', object });
+  for (const object of owned.filter(({ kind }) => OPTIONAL.has(kind) && !(queued && kind === 'Workload')))
+    if (!wanted.some((one) => sameKind(one, object))) actions.push({ kind: 'delete', object });
   if (secret || job.spec.auth || ended) return actions;
   return [{ kind: 'secret', object: secretOf(job), keys: TOKEN_KEYS }, ...actions];
+}
+
+/** Whether there are as many of each role as are wanted, and all of them serve. */
+function allServe(census: Census, goal: ScalingGoal, schedulers: number): boolean {
+  const serving = (role: PodRole): number =>
+    inState(census[role], 'active').filter((one) => one.ready).length;
+  const workers = serving('worker') + inState(census.worker, 'succeeded').length;
+  return serving('scheduler') >= schedulers && serving('ps') >= goal.ps && workers >= goal.workers;
+}
+
+/** Outcome of a job that has ended. */
+function endOf(job: TrainingJob): { succeeded: boolean; message: string } {
+  return { succeeded: job.status?.phase === 'Succeeded', message: outcomeOf(job, job.status ?? {}) };
 }
 
 /**
@@ -96,8 +118,17 @@ function tried({ now, owned }: ObservedJob, census: Census, made: readonly Actio
   return [now < at ? { kind: 'wake', at } : { kind: 'try', object: firstPodOf(set) }];
 }
 
+/** The controller that a job may name as its own (spec.managedBy). */
+const OURS = `${GROUP}/operator`;
+
 export function reconcile(seen: ObservedJob): Action[] {
-  const { job, problems } = withSoundTemplates(seen.job);
+  const { managedBy = OURS } = seen.job.spec;
+  if (managedBy !== OURS) return [];
+  const sound = withSoundTemplates(seen.job);
+  const { job, queue } = queueingOf({ ...seen, job: sound.job });
+  const gang = gangProblem(job, seen.extras ?? NONE);
+  // A group that cannot be made holds back all Pods.
+  const problems = gang === undefined ? sound.problems : new Map(ROLES.map((role) => [role, gang]));
   const observed = { ...seen, job };
   const census = censusOf(observed);
   if (job.metadata.deletionTimestamp !== undefined) return isHeld(job) ? removing(observed, census) : [];
@@ -120,19 +151,34 @@ export function reconcile(seen: ObservedJob): Action[] {
   const fixed =
     never || stage === 'returning'
       ? []
-      : [...holding(job), ...fixtures(observed, stage, beginningOf(start), goal.leastPs)].filter(
+      : [
+          ...holding(job),
+          ...fixtures(observed, stage, beginningOf(start), goal.leastPs, queue !== undefined),
+        ].filter(
           (one) => !(goesOn && problems.has('scheduler') && one.kind === 'apply' && isSet(one.object)),
         );
   const making = goesOn ? [...made, ...tried(observed, census, fixed)] : made;
   const all = [...fixed, ...making];
-  const stuck = goesOn ? stuckOf(observed, census, all, [...problems.values()][0]) : undefined;
-  const status = statusOf(observed, { census, start, verdict, next, goal: wanted, stage, stuck });
+  const ready =
+    queue?.admitted === true && census.worker.length > 0 && allServe(census, goal, schedulersOf(job));
+  const steps = queueSteps(observed, queue, {
+    ...{ gone: stage === 'suspended', ready, finished: inState(census.worker, 'succeeded').length },
+    outcome: over ? endOf(job) : undefined,
+  });
+  const waits = queue !== undefined && stage === 'suspended';
+  const kept = {
+    template: [...sound.problems.values()][0],
+    ...{ gang, queue: queue?.problem },
+  };
+  const stuck = goesOn || waits ? stuckOf(observed, census, [...all, ...steps], kept) : undefined;
+  const status = statusOf(observed, { census, start, verdict, next, goal: wanted, stage, stuck, queue });
   const deadline = goesOn ? deadlineOf(job, start.startTime) : undefined;
   return [
     ...(sameValue(status, job.status) ? [] : [{ kind: 'status' as const, status }]),
     ...told(job, status),
     ...(goesOn ? growthTold(job, census, status.memory) : []),
-    ...(goesOn ? stuckTold(observed, stuck) : []),
+    ...(goesOn || waits ? stuckTold(observed, stuck) : []),
+    ...steps,
     ...fixed,
     ...stranded(observed, census),
     ...strayRemovals(observed),

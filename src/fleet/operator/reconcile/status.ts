@@ -8,6 +8,7 @@ import { type PodRole, type Replicated, selectorOf, wantedPs } from './names.js'
 import type { ObservedJob } from './observed.js';
 import { startPlan } from './plan.js';
 import type { Beginning } from './pods.js';
+import { type Queueing, queueCondition } from './queueing.js';
 import type { ScalingGoal } from './scaling/goal.js';
 import { scalingStatusOf } from './scaling/progress.js';
 import { type Stuck, stuckCondition } from './stuck.js';
@@ -39,6 +40,12 @@ function grown(job: TrainingJob, census: Census): Pick<TrainingJobStatus, 'memor
   return memory ? { memory } : {};
 }
 
+/** A life that never trained leaves no place, and the next one begins as it did. */
+const nextLife = ({ life = 1 }: TrainingJobStatus, place: string) => ({
+  life: life + 1,
+  ...(place === '' ? {} : { restore: place }),
+});
+
 /** The part of the status that the verdict needs: times and counts of this life. */
 export function begun({ job, now }: ObservedJob, census: Census, stage: Stage) {
   const before = job.status ?? {};
@@ -49,7 +56,7 @@ export function begun({ job, now }: ObservedJob, census: Census, stage: Stage) {
     startTime: (again ? undefined : before.startTime) ?? timeOf(now),
     startPs: (again ? undefined : before.startPs) ?? wantedPs(job),
     startCheckpoint: (again ? undefined : before.startCheckpoint) ?? startPlan(job),
-    ...(again && suspended ? { life: (before.life ?? 1) + 1, restore: suspended.place } : {}),
+    ...(again && suspended ? nextLife(before, suspended.place) : {}),
     ...(hasEnded(before) ? {} : { ...failures(census, before), ...grown(job, census) }),
   };
 }
@@ -63,6 +70,7 @@ interface Passed {
   goal: ScalingGoal;
   stage: Stage;
   stuck: Stuck | undefined;
+  queue: Queueing | undefined;
 }
 
 export const beginningOf = (start: ReturnType<typeof begun>): Beginning => {
@@ -91,7 +99,7 @@ const selectorText = (selector: Record<string, string>): string =>
 /** The status after a pass. A job that has ended keeps its outcome, whatever becomes of its Pods. */
 export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStatus {
   const { job, report, now } = observed;
-  const { census, start, verdict, next: nextIndex, goal, stage, stuck } = passed;
+  const { census, start, verdict, next: nextIndex, goal, stage, stuck, queue } = passed;
   const ended = hasEnded(job.status);
   const scaling = ended || verdict.ended ? {} : scalingStatusOf(observed, census, goal);
   const phase = ended ? job.status!.phase! : phaseOf(observed, passed, scaling.currentScaler);
@@ -106,13 +114,17 @@ export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStat
   const unheard = observed.asking ? (start.redundancy ?? 'unknown') : 'unknown';
   const seen = report?.redundancy ?? (isPaused(stage) ? 'none' : unheard);
   const redundancy = ended || verdict.ended ? start.redundancy : seen;
-  const suspended = savedFor(observed, stage);
+  const suspended = savedFor(observed, stage, census);
   const progress = report?.progress ?? start.progress;
   const lastCheckpoint = report?.lastCheckpoint ?? start.lastCheckpoint;
   const conditions = ended
     ? (start.conditions ?? [])
     : since(
-        [...conditionsOf(observed, census, verdict, phase, goal, stage), ...stuckCondition(job, stuck)],
+        [
+          ...conditionsOf(observed, census, verdict, phase, goal, stage),
+          ...queueCondition(queue),
+          ...stuckCondition(job, stuck),
+        ],
         ...([start.conditions, now] as const),
       );
   const { currentScaler: _, change: __, targetPs: ___, reason: before, ...more } = start;

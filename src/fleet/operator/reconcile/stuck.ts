@@ -12,6 +12,8 @@ const REASONS = [
   ...([
     'ForeignState',
     'BadTemplate',
+    'Queue',
+    'Gang',
     'Refused',
     'Admission',
     'Quota',
@@ -142,13 +144,14 @@ function ofPod({ pod, name, state }: Member, { now, troubles }: ObservedJob): St
 
 /**
  * Why the job does not go on; undefined: nothing keeps it. `making`: what this pass asks the API server for.
- * What it refused before, and what is not asked for any more, keeps nobody.
+ * What it refused before, and what is not asked for any more, keeps nobody. `kept`: what keeps the operator
+ * from making its Pods.
  */
 export function stuckOf(
   observed: ObservedJob,
   census: Census,
   making: readonly Action[],
-  badTemplate: string | undefined,
+  kept: { template?: string | undefined; gang?: string | undefined; queue?: string | undefined } = {},
 ): Stuck | undefined {
   const asked = new Set(
     making.flatMap((one) => ('object' in one ? [`${one.object.kind}/${one.object.metadata.name}`] : [])),
@@ -156,7 +159,9 @@ export function stuckOf(
   const found: Stuck[] = [];
   const foreign = foreignCondition(observed, census);
   if (foreign?.status === 'True') found.push({ reason: 'ForeignState', message: foreign.message ?? '' });
-  if (badTemplate !== undefined) found.push({ reason: 'BadTemplate', message: badTemplate });
+  if (kept.template !== undefined) found.push({ reason: 'BadTemplate', message: kept.template });
+  if (kept.queue !== undefined) found.push({ reason: 'Queue', message: kept.queue });
+  if (kept.gang !== undefined) found.push({ reason: 'Gang', message: kept.gang });
   for (const refusal of observed.refusals ?? []) {
     const { kind, metadata } = refusal.object;
     if (!asked.has(`${kind}/${metadata.name}`)) continue;

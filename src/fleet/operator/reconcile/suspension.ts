@@ -57,9 +57,28 @@ export function stageOf({ job }: ObservedJob, census: Census): Stage {
   return job.spec.checkpoint ? 'saving' : 'held';
 }
 
-/** The checkpoint with which the job can go on; undefined while there is none. */
-export function savedFor({ job, report, saved }: ObservedJob, stage: Stage): TrainingJobStatus['suspended'] {
+/**
+ * Whether this life has trained nothing: no worker was ready beside a job that had formed, and its scheduler
+ * says so or does not run.
+ */
+function neverTrained({ job, report, asking }: ObservedJob, census: Census): boolean {
+  if (job.status?.phase !== 'Pending' || asking) return false;
+  return report ? report.redundancy === 'forming' : !census.scheduler.some(({ ready }) => ready);
+}
+
+/**
+ * The checkpoint with which the job can go on; undefined while there is none. A life that has trained nothing
+ * needs none of its own: the next one begins with that of this life, or anew (an empty place).
+ */
+export function savedFor(
+  observed: ObservedJob,
+  stage: Stage,
+  census: Census,
+): TrainingJobStatus['suspended'] {
+  const { job, report, saved } = observed;
   const plan = job.spec.checkpoint;
+  if ((stage === 'saving' || stage === 'held') && neverTrained(observed, census))
+    return { place: job.status?.restore ?? '' };
   if (stage !== 'saving' || !plan || !isPlanned({ job, report })) return undefined;
   const fresh = saved?.generation === job.metadata.generation ? saved?.number : undefined;
   const number = fresh ?? (plan.onSuspend ? undefined : report?.lastCheckpoint?.number);
@@ -71,8 +90,9 @@ export function suspending(observed: ObservedJob, census: Census, stage: Stage):
   const { job, report, saved, now } = observed;
   if (stage === 'saving') {
     // The checkpoint goes to the place of the present plan, which the job must have.
+    if (savedFor(observed, stage, census)) return [];
     if (!isPlanned(observed)) return planning(observed);
-    if (!report || saved?.underWay || savedFor(observed, stage)) return [];
+    if (!report || saved?.underWay) return [];
     const generation = job.metadata.generation ?? 0;
     if (saved?.problem && saved.generation === generation && now < saved.at + ASK_AGAIN_MS)
       return [{ kind: 'wake', at: saved.at + ASK_AGAIN_MS }];
