@@ -34,6 +34,8 @@ const CONNECT_TIMEOUT = '10m';
 const TOLERATED_SECONDS = 10;
 /** Seconds in which a role that has handed over ends. */
 const ENDING_SECONDS = 15;
+/** The file of a container whose text is kept in the status of its Pod. */
+const LAST_WORDS = '/dev/termination-log';
 /** Memory that a process needs besides what it holds: so many bytes, or this part of its limit. */
 const OVERHEAD_BYTES = 192 * 2 ** 20;
 const OVERHEAD_PART = 0.15;
@@ -69,6 +71,7 @@ function environment(job: TrainingJob, role: PodRole, { life }: Beginning): EnvV
     // A Secret of the user's own may not have it: then /metrics answers nobody beyond the Pod.
     ...(job.spec.metrics ? [fromSecret('KINTSUGI_METRICS_TOKEN', secret, METRICS_KEY, true)] : []),
     ...(role === 'scheduler' ? ownerEnvironment(job, life) : []),
+    ...(role === 'worker' ? [{ name: 'KINTSUGI_RESULTS', value: LAST_WORDS }] : []),
     ...tlsEnvironment(job),
   ];
 }
