@@ -87,6 +87,7 @@ async function run(flags: WorkerFlags): Promise<void> {
     staleness: stalenessOf(flags),
     audit: flags.audit,
     tensorboard: flags.tensorboard,
+    results: process.env.KINTSUGI_RESULTS || undefined,
     inFlight: flags.inFlight,
     deterministic: flags.deterministic,
     batch: flags.batch,

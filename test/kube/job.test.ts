@@ -18,6 +18,12 @@ import {
 } from './cluster.js';
 import { canLose, lose, mendMachines } from './machines.js';
 
+/** The report about a job that has ended. */
+async function reportOf(job: string): Promise<unknown> {
+  const { data } = await get<{ data: Record<string, string> }>('configmap', `${job}-results`);
+  return JSON.parse(data['report.json']!);
+}
+
 onKubernetes(() => {
   mendMachines();
 
@@ -36,8 +42,23 @@ onKubernetes(() => {
     expect(job.status).toMatchObject({ restartCount: 0, progress: { percentage: 100, complete: true } });
     const line = await kubectl('get', 'trainingjob', 'movies', '--no-headers');
     expect(line).toMatch(/^movies +Succeeded +4\/4 +0\/2 +full +100 /);
+    const { samples, redone, lost, setAside, auc, trainLoss, goodput, durationSeconds, configMap, message } =
+      job.status!.results!;
+    expect({ samples, redone, lost, setAside, configMap, message }).toEqual({
+      ...{ samples: 90_000, redone: 0, lost: 0, setAside: 0, configMap: 'movies-results' },
+      message: undefined,
+    });
+    expect(auc).toBeCloseTo(Math.max(...aucs(told).filter((one) => Math.abs(one - auc!) < 1e-5)), 5);
+    for (const number of [trainLoss, goodput, durationSeconds]) expect(number).toBeGreaterThan(0);
+    expect(await kubectl('get', 'trainingjob', 'movies', '--no-headers', '-o', 'wide')).toContain(` ${auc} `);
+    const report = await reportOf('movies');
+    expect(report).toMatchObject({
+      phase: 'Succeeded',
+      results: job.status!.results,
+      dataset: { complete: true },
+    });
     // Whatever bears its name is its own, or belongs to what is.
-    const kinds = 'pods,services,statefulsets,poddisruptionbudgets,secrets,persistentvolumeclaims';
+    const kinds = 'pods,services,statefulsets,poddisruptionbudgets,secrets,persistentvolumeclaims,configmaps';
     const mine = (await get<Items>(kinds)).items.filter(({ metadata }) => /movies/.test(metadata.name));
     expect(mine.length).toBeGreaterThan(9);
     const uids = new Set([job.metadata.uid, ...mine.map(({ metadata }) => metadata.uid)]);
@@ -49,6 +70,23 @@ onKubernetes(() => {
     for (const { kind, metadata } of mine)
       await kubectl('wait', '--for=delete', `${kind}/${metadata.name}`, '--timeout=120s');
   });
+
+  it.skipIf(process.env.SHORT !== undefined)(
+    'a report outlives its job where the job says so, and has a digest of all rows',
+    { timeout: 5 * MINUTES },
+    async () => {
+      const results = { deletionPolicy: 'Retain', digest: true };
+      const runPolicy = { ttlSecondsAfterFinished: 1, cleanPodPolicy: 'All' };
+      await apply(movieJob('kept', { few: true, runPolicy, more: { results } }));
+      await kubectl('wait', '--for=create', 'configmap/kept-results', '--timeout=240s');
+      await kubectl('wait', '--for=delete', 'trainingjob/kept', '--timeout=120s');
+      expect(await reportOf('kept')).toMatchObject({
+        phase: 'Succeeded',
+        results: { samples: 10_000, digest: expect.stringMatching(/^[0-9a-f]{64}$/), lost: 0 },
+      });
+      await kubectl('delete', 'configmap', 'kept-results');
+    },
+  );
 
   it('what cannot be is refused, with a sentence', async () => {
     const few = movieJob('few', { ps: { replicas: 2 } });

@@ -53,5 +53,10 @@ onKubernetes(() => {
     expect(refused).toMatchObject({ reason: 'DeclaredElsewhere' });
     expect(refused.message).toContain('"git" applies replicas of ps');
     expect((await jobOf(JOB)).spec.replicaSpecs.ps.replicas).toBe(5);
+    // The tool leaves them out of a job that runs. Its only owner would have them go back to the default.
+    const { replicas: _, ...ps } = job.spec.replicaSpecs.ps;
+    await keep({ ...job, spec: { ...job.spec, replicaSpecs: { ...job.spec.replicaSpecs, ps } } });
+    expect((await jobOf(JOB)).spec.replicaSpecs.ps.replicas).toBe(5);
+    await scaled('more-again', 'ScaleSucceeded');
   });
 });

@@ -3,7 +3,7 @@
  * all others, and kubectl tells what was decided, when, and by which numbers.
  */
 
-import { KintsugiError } from '../../common/errors.js';
+import { type ErrorCode, KintsugiError } from '../../common/errors.js';
 import type { JobSnapshot } from '../../library/client/observe.js';
 import { Observer } from '../../library/observe/observer.js';
 import { Autoscaler, type DecisionRecord, decisionText } from '../autoscale/autoscaler.js';
@@ -22,6 +22,12 @@ const AUTOSCALE_LABEL = `${GROUP}/autoscale`;
 const DECISION = `${GROUP}/decision`;
 /** Objects of each job that have ended and are kept. */
 const KEEP = 20;
+
+/** Codes of the reasons for which a ScaleOut or ScaleIn fails. Any other one: it made no progress. */
+const FAILURES: Readonly<Record<string, ErrorCode>> = {
+  ...{ DeclaredElsewhere: 'FORBIDDEN', Cancelled: 'ABORTED', JobEnded: 'CLOSED', NoJob: 'CLOSED' },
+  ...{ AboveMaximum: 'BAD_ARGUMENT', BelowMinimum: 'BAD_ARGUMENT', NoSuchPod: 'BAD_ARGUMENT' },
+};
 
 /** The job, as an autoscaler talks with it. */
 export interface AutoscaledJob {
@@ -115,7 +121,7 @@ export class ObjectProvider implements Provider {
     await this.forgetOld();
     const { phase, reason, message } = await this.ended(kind, own);
     if (phase !== 'ScaleSucceeded')
-      throw new KintsugiError('TIMEOUT', `${kind} ${own}: ${reason}: ${message}`);
+      throw new KintsugiError(FAILURES[reason ?? ''] ?? 'TIMEOUT', `${kind} ${own}: ${reason}: ${message}`);
   }
 
   private ended(kind: ScalerObject['kind'], name: string): Promise<NonNullable<ScalerObject['status']>> {

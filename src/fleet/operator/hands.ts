@@ -28,6 +28,7 @@ export interface HandsOptions {
   onAsk(job: TrainingJob, ask: Extract<Action, { kind: 'ask' }>): void;
   onCheckpoint(job: TrainingJob, generation: number): void;
   onPlan(job: TrainingJob, plan: Extract<Action, { kind: 'plan' }>): void;
+  onGather(job: TrainingJob, gather: Extract<Action, { kind: 'gather' }>): void;
   onWake(job: TrainingJob, at: number): void;
 }
 
@@ -151,7 +152,7 @@ export class Hands {
   }
 
   private async other(job: TrainingJob, action: Exclude<Action, { kind: 'status' | 'resize' | 'hold' }>) {
-    const { onWake, onAsk, onCheckpoint, onPlan } = this.options;
+    const { onWake, onAsk, onCheckpoint, onPlan, onGather } = this.options;
     switch (action.kind) {
       case 'secret': {
         const values = action.keys.map((name) => [name, randomBytes(32).toString('base64url')]);
@@ -193,6 +194,9 @@ export class Hands {
         return;
       case 'plan':
         onPlan(job, action);
+        return;
+      case 'gather':
+        onGather(job, action);
         return;
       case 'try':
         await this.attempt(action.object);

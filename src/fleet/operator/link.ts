@@ -14,10 +14,12 @@ import type { DatasetStatus } from '../../protocol/samples.js';
 import { CHECKPOINT_PLAN } from '../../protocol/saving.js';
 import type { DecisionRecord } from '../autoscale/autoscaler.js';
 import { tellDecision } from '../autoscale/told.js';
+import { gather } from './gathered.js';
 import type {
   Action,
   JobReport,
   ObservedCheckpoint,
+  ObservedEnd,
   ObservedRequest,
   Planned,
   PlanReport,
@@ -116,6 +118,7 @@ export class JobLink {
   looked = false;
   saved: ObservedCheckpoint | undefined;
   planned: Planned | undefined;
+  told: ObservedEnd | undefined;
   private measured: MeasuredJob | undefined;
   private pace: ObservationPace | undefined;
   private readonly all = new Map<string, ObservedRequest>();
@@ -166,6 +169,22 @@ export class JobLink {
     this.client.checkpoint().then(
       ({ number }) => told({ number }),
       (error: unknown) => told({ problem: describeProblem(error) }),
+    );
+  }
+
+  /** Asks what came of the job, once; the state of that is in `told`. */
+  gather(withDigest: boolean): void {
+    const { client } = this;
+    if (this.told) return;
+    const end = (more: Omit<ObservedEnd, 'at' | 'underWay'>): void => {
+      this.told = { at: Date.now(), underWay: false, ...more };
+      if (!this.closed) this.options.onChange();
+    };
+    this.told = { at: Date.now(), underWay: true };
+    if (!client) return end({ problem: 'the job does not answer' });
+    gather(client, this.options.run, withDigest).then(
+      (findings) => end({ findings }),
+      (error: unknown) => end({ problem: describeProblem(error) }),
     );
   }
 

@@ -33,7 +33,9 @@ export type JobHandle = Pick<
   | 'asked'
   | 'saved'
   | 'planned'
+  | 'told'
   | 'ask'
+  | 'gather'
   | 'save'
   | 'tellPlan'
   | 'close'
@@ -134,6 +136,10 @@ export class Operator {
       onPlan: (job, { generation, plan }) => {
         log.info('operator.plan', { job: keyOf(job), place: plan?.url ?? '' });
         this.links.get(keyOf(job))?.tellPlan(generation, plan);
+      },
+      onGather: (job, { digest }) => {
+        log.info('operator.gather', { job: keyOf(job), digest });
+        this.links.get(keyOf(job))?.gather(digest);
       },
       onWake: (job, at) => this.queue.add(keyOf(job), at),
     });
@@ -237,7 +243,7 @@ export class Operator {
       extras: new Set([...this.owned.values()].filter((one) => one.exists).map(({ kind }) => kind)),
       operatorNamespace: this.options.ownNamespace,
       secret: await this.hasSecret(job),
-      ...{ report: link?.report, asked: link?.asked, saved: link?.saved },
+      ...{ report: link?.report, asked: link?.asked, saved: link?.saved, told: link?.told },
       ...{ planned: link?.planned, heardAt: link?.heardAt, asking: link !== undefined && !link.looked },
       ...{ refusals: this.hands.refusals.of(job), attempted: this.hands.refusals.attempted(job) },
       troubles: await troublesOf(this.options.api, pods, this.now()),

@@ -63,6 +63,7 @@ export const text = (description: string, more: JsonSchema = {}) =>
 export const time = (description: string) => text(description, { format: 'date-time' });
 export const integer = (description: string, minimum: number, maximum?: number) =>
   scalar<number>({ type: 'integer', description, minimum, ...(maximum === undefined ? {} : { maximum }) });
+export const number = (description: string) => scalar<number>({ type: 'number', description });
 export const flag = (description: string) => scalar<boolean>({ type: 'boolean', description });
 export const choice = <const V extends string>(description: string, values: readonly V[]) =>
   scalar<V>({ type: 'string', description, enum: values });

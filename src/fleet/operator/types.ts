@@ -81,6 +81,10 @@ export const TRAINING_JOB: DeclaredKind = {
     { name: 'Redundancy', type: 'string', jsonPath: '.status.redundancy' },
     { name: 'Progress', type: 'integer', jsonPath: '.status.progress.percentage' },
     { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
+    { name: 'AUC', type: 'number', jsonPath: '.status.results.auc', priority: 1 },
+    { name: 'Loss', type: 'number', jsonPath: '.status.results.trainLoss', priority: 1 },
+    { name: 'Samples', type: 'integer', jsonPath: '.status.results.samples', priority: 1 },
+    { name: 'Seconds', type: 'integer', jsonPath: '.status.results.durationSeconds', priority: 1 },
   ],
   scale: {
     specReplicasPath: '.spec.replicaSpecs.worker.replicas',

@@ -46,6 +46,8 @@ export interface WorkerOptions {
   audit: boolean;
   /** Directory for TensorBoard; each worker writes into one of its name. */
   tensorboard?: string | undefined;
+  /** A file that gets the results at the end. */
+  results?: string | undefined;
   inFlight: number;
   deterministic: boolean;
   batch: number;

@@ -26,8 +26,9 @@ import { warnOfEmpty } from './empty.js';
 import type { WorkerOptions } from './options.js';
 import { WorkerProgress } from './progress.js';
 import { startReporting } from './reporting.js';
+import { type WorkerResults, writeResults } from './results.js';
 import { TensorBoard } from './tensorboard.js';
-import { asLastWords, checkTrained, trainRanges } from './training.js';
+import { asLastWords, checkTrained, type TrainingEnd, trainRanges } from './training.js';
 import { WatchedWorker } from './watched.js';
 
 /**
@@ -78,7 +79,7 @@ async function trainAll(
   client: Client,
   spool: Spool | undefined,
   watched: WatchedWorker,
-) {
+): Promise<TrainingEnd> {
   const { log, batch, epochs, follow, staleness, deterministic, run, inFlight, signal } = options;
   const { seed } = options.modelOptions;
   const bar = options.bar && !follow;
@@ -102,6 +103,7 @@ async function trainAll(
   progress.end();
   const { productiveSeconds } = watched.clock;
   log.info('worker.done', { ...end, productiveSeconds, client: client.id });
+  return end;
 }
 
 /**
@@ -205,16 +207,17 @@ async function runOver(
     watched.client = client;
     const store = storeOf(client, model, options);
     await createTables(model, store, options.modelOptions.seed, helpers);
-    if (source) {
-      await trainAll(options, source, files, model, store, client, spool, watched);
-    }
+    let results: WorkerResults = {};
+    if (source) results = await trainAll(options, source, files, model, store, client, spool, watched);
     if (tests && !(epochs > 0 && signal.aborted)) {
       const batches = readAll(tests, batch);
       const evaluation = await evaluate({ model, store, helpers, signal, batches });
       log.info('worker.test', { ...evaluation });
       board?.tested(evaluation);
+      results = { ...results, auc: evaluation.auc, logloss: evaluation.logloss };
     }
     if (epochs > 0) await asLastWords(checkTrained(client, options.run, options.follow), signal);
+    writeResults(options.results, results, log);
   } finally {
     board?.end();
     await endpoints.close();

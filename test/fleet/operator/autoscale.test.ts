@@ -78,6 +78,23 @@ describe('a decision', () => {
     await expect(done).rejects.toThrow('TakenBack: no progress in 60 s');
   });
 
+  it.each([
+    ['TakenBack', 'TIMEOUT'],
+    ['DeclaredElsewhere', 'FORBIDDEN'],
+    ['AboveMaximum', 'BAD_ARGUMENT'],
+    ['BelowMinimum', 'BAD_ARGUMENT'],
+    ['NoSuchPod', 'BAD_ARGUMENT'],
+    ['Cancelled', 'ABORTED'],
+    ['JobEnded', 'CLOSED'],
+    ['NoJob', 'CLOSED'],
+  ])('that has failed with %s has failed with %s', async (reason, code) => {
+    const { made, provider } = providerOf(job);
+    const done = provider.scalePs(6);
+    made.end(await made.nth(1), { phase: 'ScaleFailed', reason, message: 'so it is' });
+    provider.changed();
+    await expect(done).rejects.toMatchObject({ code });
+  });
+
   it('to replace a worker makes another one and takes the named one, in an order that has room', async () => {
     for (const [maxReplicas, first, second] of [
       [3, 'ScaleOut', 'ScaleIn'],

@@ -63,7 +63,14 @@ function begin(): Operator {
         const job = options.run;
         return reportOf(podsOf(job).filter(({ status }) => status?.phase === 'Running'));
       },
-      ...{ planned: undefined, tellPlan: () => {}, heardAt: undefined, looked: true },
+      ...{
+        planned: undefined,
+        tellPlan: () => {},
+        told: undefined,
+        gather: () => {},
+        heardAt: undefined,
+        looked: true,
+      },
       ...{ asked: [], saved: undefined, ask: () => {}, save: () => {}, close: async () => {} },
       ...{ observe: () => Promise.reject(new Error('not here')), rebalance: async () => {}, tell: () => {} },
     }),

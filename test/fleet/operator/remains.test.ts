@@ -169,6 +169,27 @@ it('a job that is made again has the Pod go that removes keys for the one before
   expect(names(created(last))).toEqual(['movies-removal-another']);
 });
 
+it('a Pod that removes keys of another place stays until it has', () => {
+  const before = created(reconcile(doomed()))[0]!;
+  const job = etcdJob();
+  job.metadata.uid = 'another';
+  const pod = lived({ ...before, metadata: { ...before.metadata, name: 'movies-removal-before' } });
+  const observed = running(job);
+  const seen = (store: TrainingJob['spec']['scheduler']['store'], one = pod) => {
+    const again = structuredClone(observed);
+    again.job.spec.scheduler.store = store;
+    return deleted(reconcile({ ...again, pods: [...again.pods, one] }));
+  };
+  const { store } = job.spec.scheduler;
+  expect(seen(store)).toContain('movies-removal-before');
+  expect(seen({ ...store, etcd: { url: `${URL}/`, schedulers: 2 } })).toContain('movies-removal-before');
+  const elsewhere = { ...store, etcd: { url: 'etcd://e:2379/others', schedulers: 2 } };
+  const claim = { size: '1Gi', deletionPolicy: 'Delete' as const };
+  expect([seen(elsewhere), seen(claim)]).toEqual([[], []]);
+  const done = lived(pod, { phase: 'Succeeded', exit: { exitCode: 0 } });
+  expect(seen(elsewhere, done)).toEqual(['movies-removal-before']);
+});
+
 it('an operator holds a job in etcd, removes its keys when it is deleted, and lets it go', async () => {
   const world = new World(1);
   onTestFinished(() => world.operator.stop());

@@ -88,6 +88,26 @@ describe('replicas that somebody applies on the server', () => {
     expect(status.message).toMatch(/^"argocd" applies replicas of ps, .*take them out of what it applies/);
   });
 
+  it('are held by the operator, too, as they are: who leaves them out now does not set a default', () => {
+    const job = jobOf({ ps: { replicas: 5 } });
+    const owned = (manager: string) => ({
+      ...{ manager, operation: 'Apply' },
+      fieldsV1: { 'f:spec': { 'f:replicaSpecs': { 'f:ps': { 'f:replicas': {} } } } },
+    });
+    job.metadata.managedFields = [owned('argocd')];
+    const scaler = out(1);
+    scaler.metadata.finalizers = ['kintsugi.dev/scaling'];
+    const observed = { ...running(job), scalers: [scaler] };
+    const actions = reconcile(observed);
+    expect(actionsOf(actions, 'resize')).toEqual([{ kind: 'resize', role: 'ps', replicas: 5 }]);
+    const kinds = actions.map(({ kind }) => kind);
+    expect(kinds.indexOf('resize')).toBeLessThan(kinds.indexOf('scalerStatus'));
+    const [failed] = actionsOf(actions, 'scalerStatus');
+    expect(failed?.status.message).toMatch(/the operator holds the present 5/);
+    observed.job.metadata.managedFields!.push(owned('kintsugi-scaling-ps'));
+    expect(actionsOf(reconcile(observed), 'resize')).toEqual([]);
+  });
+
   it('are not, where they are of another role, were set by hand, or by an earlier ScaleOut', () => {
     expect(appliedBy('argocd', 'worker').phase).toBe('Scaling');
     expect(appliedBy('kubectl-client-side-apply', 'ps', 'Update').phase).toBe('Scaling');

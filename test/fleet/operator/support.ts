@@ -126,8 +126,11 @@ export function scalerOf(kind: ScalerObject['kind'], given: object, status?: Sca
   } as ScalerObject;
 }
 
+/** The job has told what came of it already. */
 export function observedOf(more: Partial<ObservedJob> = {}): ObservedJob {
-  return { now: START, job: jobOf(), pods: [], owned: [], nodes: [nodeOf('n1')], secret: false, ...more };
+  const told = { at: START, underWay: false, findings: { results: {}, report: {} } };
+  const nodes = [nodeOf('n1')];
+  return { now: START, job: jobOf(), pods: [], owned: [], nodes, secret: false, told, ...more };
 }
 
 export function actionsOf<K extends Action['kind']>(

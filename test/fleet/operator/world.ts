@@ -7,6 +7,7 @@ import type {
   ChangeReport,
   JobReport,
   ObservedCheckpoint,
+  ObservedEnd,
   ObservedRequest,
 } from '../../../src/fleet/operator/reconcile/observed.js';
 import type { ScalerObject, TrainingJob } from '../../../src/fleet/operator/types.js';
@@ -29,6 +30,7 @@ export class World {
   /** True: PS that the job is asked for are not made, and the change is taken back. */
   stuck = false;
   private saved: ObservedCheckpoint | undefined;
+  private told: ObservedEnd | undefined;
   checkpoints = 0;
   private silent = false;
   operator: Operator;
@@ -235,6 +237,13 @@ export class World {
       },
       ask: (ask) => world.take(ask),
       ...{ planned: undefined, tellPlan: () => {}, heardAt: undefined, looked: true },
+      get told() {
+        return world.told;
+      },
+      gather: () => {
+        world.told = { at: Date.now(), underWay: false, findings: { results: { samples: 7 }, report: {} } };
+        world.changed();
+      },
       get saved() {
         return world.saved;
       },

@@ -272,6 +272,19 @@ export const SPEC = object(
       ),
       'managedBy of a job is fixed',
     ),
+    results: object('The report about a job that has ended: the ConfigMap JOB-results.', {
+      deletionPolicy: defaulted(
+        choice('What becomes of the ConfigMap when the job is deleted, also by its TTL.', [
+          'Delete',
+          'Retain',
+        ]),
+        'Delete',
+      ),
+      digest: defaulted(
+        flag('True: it has a digest of all rows. The operator reads every one of them for it.'),
+        false,
+      ),
+    }),
     runPolicy: defaulted(
       object('When the job fails, pauses or is deleted, and how its Pods are placed.', {
         cleanPodPolicy: defaulted(

@@ -1,5 +1,5 @@
 /** Status of a TrainingJob. */
-import { choice, flag, integer, list, map, object, required, text, time } from '../schema.js';
+import { choice, flag, integer, list, map, number, object, required, text, time } from '../schema.js';
 
 const CONDITION = object('', {
   type: required(text('')),
@@ -84,6 +84,21 @@ export const STATUS = object('The job as it runs.', {
     samplesPerSecond: integer('Samples per second in the last quarter of a minute or so.', 0),
     estimatedRemainingSeconds: integer('Seconds that are left at that pace.', 0),
     goodput: integer('Percent of the seconds of workers that were in batches that counted.', 0, 100),
+  }),
+  results: object('What the training came to, when it has ended.', {
+    auc: number('Area under the ROC curve on the test data of the worker that ended last.'),
+    logloss: number('Mean log loss on the same data.'),
+    trainLoss: number('Mean loss over the samples of the workers that told of theirs.'),
+    samples: integer('Samples that were trained, of all epochs. Each counts once.', 0),
+    redone: integer('Samples of batches that were begun again after a worker was lost. They count once.', 0),
+    lost: integer('Samples that an epoch lacks and another one has. Absent: not all are trained.', 0),
+    setAside: integer('Ranges of samples that failed again and again, and were left out.', 0),
+    goodput: integer('Percent of the seconds of workers that were in batches that counted.', 0, 100),
+    durationSeconds: integer('Seconds from startTime to completionTime.', 0),
+    digest: text('SHA-256 of all rows of all tables, if spec.results.digest asks for it.'),
+    rows: integer('Rows that the digest covers.', 0),
+    configMap: text('Name of the ConfigMap with the whole report.'),
+    message: text('What is missing, and why.'),
   }),
   lastCheckpoint: object('The newest complete checkpoint that the scheduler knows.', {
     number: required(integer('', 0)),

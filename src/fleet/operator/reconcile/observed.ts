@@ -81,6 +81,24 @@ export interface Planned {
   problem?: string;
 }
 
+/** The answer of a job that is at its end. */
+export interface JobFindings {
+  results: NonNullable<TrainingJobStatus['results']>;
+  /** Sections of the whole report, by name: plain values of JSON. */
+  report: Record<string, unknown>;
+  /** Sentence about what is missing. */
+  problem?: string;
+}
+
+/** State of the last question to a job. */
+export interface ObservedEnd {
+  /** When the answer came, or why there is none. Milliseconds since 1970. */
+  at: number;
+  underWay: boolean;
+  findings?: JobFindings;
+  problem?: string;
+}
+
 /** An object that the API server did not take when the operator last tried to make it. */
 export interface RefusedObject {
   object: KubeObject;
@@ -119,6 +137,8 @@ export interface ObservedJob {
   asked?: readonly ObservedRequest[] | undefined;
   saved?: ObservedCheckpoint | undefined;
   planned?: Planned | undefined;
+  /** State of the question what came of the job. Absent: it was not asked. */
+  told?: ObservedEnd | undefined;
   refusals?: readonly RefusedObject[] | undefined;
   /** Roles of which this operator has asked for a Pod, refused or not. Absent: all. */
   attempted?: ReadonlySet<string> | undefined;
@@ -162,6 +182,8 @@ export type Action =
     }
   /** Asks the job for a checkpoint. Its state is `saved`, with this generation. */
   | { kind: 'checkpoint'; generation: number }
+  /** Asks the job what came of it. The state of that is `told`. */
+  | { kind: 'gather'; digest: boolean }
   /** Asks the job for another plan of its checkpoints; null: for none. Its state is `planned`. */
   | { kind: 'plan'; generation: number; plan: PlanReport | null }
   /** Applies the count of a role, on the version of the job that was observed. */

@@ -39,6 +39,8 @@ const LEASE = '2s';
 const TOLERATED_SECONDS = 10;
 /** Seconds in which a role that has handed over ends. */
 const ENDING_SECONDS = 15;
+/** The file of a container whose text is kept in the status of its Pod. */
+const LAST_WORDS = '/dev/termination-log';
 /** Memory that a process needs besides what it holds: so many bytes, or this part of its limit. */
 const OVERHEAD_BYTES = 192 * 2 ** 20;
 const OVERHEAD_PART = 0.15;
@@ -74,6 +76,7 @@ function environment(job: TrainingJob, role: PodRole, { life }: Beginning): EnvV
     // A Secret of the user's own may not have it: then /metrics answers nobody beyond the Pod.
     ...(job.spec.metrics ? [fromSecret('KINTSUGI_METRICS_TOKEN', secret, METRICS_KEY, true)] : []),
     ...(role === 'scheduler' ? ownerEnvironment(job, life) : []),
+    ...(role === 'worker' ? [{ name: 'KINTSUGI_RESULTS', value: LAST_WORDS }] : []),
     ...tlsEnvironment(job),
   ];
 }

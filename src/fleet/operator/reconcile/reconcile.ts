@@ -4,7 +4,8 @@
  * so each action is one that does no harm when it is late:
  *
  * - The status is written first, on the version that was observed. Where that is out of date nothing else
- *   happens. So an index is noted before there is a Pod that has it.
+ *   happens. So an index is noted before there is a Pod that has it. Only the report of a job that ends comes
+ *   before it.
  * - Names derive from indices: a Pod that was made already is not made again.
  * - A PS of a job that goes on is deleted only when its process has ended, or when its machine is gone and
  *   the job has given it up, or before it began. Where there are too many, the job is asked to empty some,
@@ -31,6 +32,7 @@ import { queueingOf, queueSteps } from './queueing.js';
 import { reclaimed } from './reclaim.js';
 import { holding, isHeld, removing, strayRemovals } from './remains.js';
 import { removals } from './removals.js';
+import { gathering, reportOf } from './results.js';
 import { sameValue } from './same.js';
 import { asks } from './scaling/asks.js';
 import { goalOf, type ScalingGoal } from './scaling/goal.js';
@@ -136,8 +138,11 @@ export function reconcile(seen: ObservedJob): Action[] {
   const stage: Stage = over ? 'none' : stageOf(observed, census);
   const start = begun(observed, census, stage);
   const paused = isPaused(stage);
-  const verdict: ReconcileVerdict = over || paused ? { ended: false } : verdictOf(observed, census, start);
-  const ends = over || verdict.ended;
+  const found: ReconcileVerdict = over || paused ? { ended: false } : verdictOf(observed, census, start);
+  const asking = gathering(observed, found, census);
+  // A job that is asked what came of it makes and empties nothing any more, and has not ended.
+  const verdict: ReconcileVerdict = asking ? { ended: false } : found;
+  const ends = over || found.ended;
   const goesOn = !ends && !paused;
   const leaving = new Set([...reclaimed(observed, census), ...starving(census)]);
   const wanted = goalOf(job, observed.scalers ?? [], leaving);
@@ -174,8 +179,13 @@ export function reconcile(seen: ObservedJob): Action[] {
   const status = statusOf(observed, { census, start, verdict, next, goal: wanted, stage, stuck, queue });
   const deadline = goesOn ? deadlineOf(job, start.startTime) : undefined;
   return [
+    // Only this pass knows the report. A later one would find a job that has ended.
+    ...(verdict.ended
+      ? [{ kind: 'apply' as const, object: reportOf(observed, census, status, verdict) }]
+      : []),
     ...(sameValue(status, job.status) ? [] : [{ kind: 'status' as const, status }]),
     ...told(job, status),
+    ...(asking ?? []),
     ...(goesOn ? growthTold(job, census, status.memory) : []),
     ...(goesOn || waits ? stuckTold(observed, stuck) : []),
     ...steps,

@@ -87,11 +87,25 @@ function hasRemoved({ status }: Pod): boolean {
   return status?.phase === 'Succeeded' || container?.state?.terminated?.exitCode === 0;
 }
 
-/** Deletes Pods that remove keys for an earlier job of this name, which was let go without them. */
+const plainUrl = (url: string | undefined): string | undefined => url?.replace(/\/+$/, '');
+
+/** Whether the Pod removes keys at the place where the job keeps its own. */
+function isAtPlaceOf({ spec }: TrainingJob, pod: Pod): boolean {
+  const container = pod.spec.containers?.find(({ name }) => name === CONTAINER);
+  const { args = [] } = container ?? {};
+  const at = args.indexOf('--store');
+  return at >= 0 && plainUrl(args[at + 1]) === plainUrl(spec.scheduler.store.etcd?.url);
+}
+
+/**
+ * Deletes Pods that remove keys for an earlier job of this name, which was let go without them. One that
+ * works at another place disturbs nobody: it goes when it has removed them.
+ */
 export const strayRemovals = ({ job, pods }: ObservedJob): Action[] =>
   pods
     .filter(({ metadata }) => metadata.labels?.[ROLE_LABEL] === REMOVAL_ROLE)
     .filter((pod) => pod.metadata.name !== removalName(job) && isStill(pod))
+    .filter((pod) => isAtPlaceOf(job, pod) || hasRemoved(pod))
     .map((pod) => deletion({ pod }, ENDED_GRACE_SECONDS));
 
 /** Takes a deleted job apart, and lets it go when its keys are removed. */

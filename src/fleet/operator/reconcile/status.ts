@@ -9,6 +9,7 @@ import type { ObservedJob } from './observed.js';
 import { startPlan } from './plan.js';
 import type { Beginning } from './pods.js';
 import { type Queueing, queueCondition } from './queueing.js';
+import { resultsOf } from './results.js';
 import type { ScalingGoal } from './scaling/goal.js';
 import { scalingStatusOf } from './scaling/progress.js';
 import { type Stuck, stuckCondition } from './stuck.js';
@@ -145,6 +146,7 @@ export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStat
     ...(ended ? {} : lastHeardOf(observed)),
     ...(redundancy === undefined ? {} : { redundancy }),
     ...(progress ? { progress } : {}),
+    ...(verdict.ended && !ended ? { results: resultsOf(observed, census, start) } : {}),
     ...(lastCheckpoint ? { lastCheckpoint } : {}),
     ps: `${replicaStatuses.ps!.ready}/${goal.ps}`,
     workers: `${replicaStatuses.worker!.ready}/${goal.workers}`,

@@ -9,7 +9,7 @@ import type { Action, ObservedJob } from '../observed.js';
 import { sameValue } from '../same.js';
 import { timeOf } from '../time.js';
 import { attemptKey, changesOf, joined, runningScale, staying } from './asks.js';
-import { applierOf } from './declared.js';
+import { applierOf, isHeldByOperator } from './declared.js';
 import {
   type Current,
   hasBegun,
@@ -62,8 +62,9 @@ function refusal({ job, census }: Pass, scaler: ScalerObject): Why | undefined {
   const { k, r } = job.spec.code;
   const applier = applierOf(job, role);
   if (applier !== undefined) {
-    const advice = 'change them there, or take them out of what it applies';
-    const message = `"${applier}" applies replicas of ${role}, and would set them back: ${advice}`;
+    const message =
+      `"${applier}" applies replicas of ${role}, and would set them back: change them there, or take them ` +
+      `out of what it applies. They stay as they are then: the operator holds the present ${from}, too`;
     return { reason: 'DeclaredElsewhere', message };
   }
   if (to > maxReplicas) {
@@ -85,6 +86,15 @@ function refusal({ job, census }: Pass, scaler: ScalerObject): Why | undefined {
   return { reason: 'NoSuchPod', message: `no ${role} of this job is called ${unknown.join(', ')}` };
 }
 
+/**
+ * Applies the present count beside the tool that applies it. A field whose only owner leaves it out gets its
+ * default, which would scale a running job in.
+ */
+function held({ job }: Pass, { spec: { role } }: ScalerObject, { reason }: Why): Action[] {
+  if (reason !== 'DeclaredElsewhere' || isHeldByOperator(job, role)) return [];
+  return [{ kind: 'resize', role, replicas: ownCount(job, role) }];
+}
+
 function waitsFor(pass: Pass, scaler: ScalerObject): Why | undefined {
   const { goal, job, report } = pass;
   const first =
@@ -103,7 +113,7 @@ function pending(pass: Pass, scaler: ScalerObject): Action[] {
   const waits = waitsFor(pass, scaler);
   if (waits?.reason === 'Queued') return written(scaler, { phase: 'Pending', ...waits });
   const never = refusal(pass, scaler);
-  if (never) return over(pass, scaler, 'ScaleFailed', never);
+  if (never) return [...held(pass, scaler, never), ...over(pass, scaler, 'ScaleFailed', never)];
   if (waits) return written(scaler, { phase: 'Pending', ...waits });
   const { role } = scaler.spec;
   const from = ownCount(pass.job, role);

@@ -1,0 +1,67 @@
+/** Requests to the API server that depend on what it answers. */
+import { expect, it } from 'vitest';
+import { ApiError } from '../../../src/fleet/operator/api/api.js';
+import { Hands } from '../../../src/fleet/operator/hands.js';
+import type { KubeObject, ObjectManifest } from '../../../src/fleet/operator/objects.js';
+import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
+import { actionsOf, jobOf, observedOf } from './support.js';
+
+const QUIET = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
+const ROLLS =
+  'StatefulSet.apps "movies-scheduler" is invalid: spec.updateStrategy.rollingUpdate: Invalid value: ' +
+  '{"partition":0}: only allowed for updateStrategy \'RollingUpdate\'';
+
+/**
+ * An API server that answers as a real one does where an operator of before has applied a StatefulSet without
+ * a strategy: the defaults of the server have no owner until somebody applies them.
+ */
+function serverOf(message: string) {
+  const applied: ObjectManifest[] = [];
+  const written: KubeObject[] = [];
+  let owned = false;
+  const apply = async (kind: string, object: ObjectManifest) => {
+    applied.push(object);
+    const { updateStrategy } = object.spec as { updateStrategy?: { type: string } };
+    if (kind === 'StatefulSet' && updateStrategy?.type === 'OnDelete' && !owned)
+      throw new ApiError(422, 'Invalid', message);
+    if (updateStrategy?.type === 'RollingUpdate') owned = true;
+    return object;
+  };
+  const never = () => {};
+  const hands = new Hands({
+    ...{ api: { apply, create: async () => ({}) } as never, log: QUIET as never, now: () => 0 },
+    ...{ onAsk: never, onCheckpoint: never, onPlan: never, onGather: never, onWake: never },
+    onWritten: (_, object) => written.push(object),
+  });
+  const set = actionsOf(reconcile(observedOf()), 'apply').find(
+    ({ object }) => object.kind === 'StatefulSet',
+  )!;
+  return { hands, set, applied, written };
+}
+
+const strategies = (objects: readonly KubeObject[]) =>
+  objects.map((one) => (one as { spec?: { updateStrategy?: unknown } }).spec?.updateStrategy);
+
+it('a StatefulSet of an operator that applied no strategy first gets the one that it has', async () => {
+  const { hands, set, applied, written } = serverOf(ROLLS);
+  await hands.do(jobOf(), set);
+  expect(strategies(applied)).toEqual([
+    { type: 'OnDelete' },
+    // All else is as it is to be, so no Pod is made of a template of before.
+    { type: 'RollingUpdate', rollingUpdate: { partition: 0 } },
+    { type: 'OnDelete' },
+  ]);
+  for (const object of applied)
+    expect((object.spec as { template: unknown }).template).toEqual(
+      (set.object.spec as { template: unknown }).template,
+    );
+  expect(strategies(written)).toEqual([{ type: 'OnDelete' }]);
+  expect(hands.refusals.of(jobOf())).toEqual([]);
+});
+
+it('a StatefulSet that is refused for something else is applied once', async () => {
+  const { hands, set, applied } = serverOf('spec.template: Invalid value: "x"');
+  await expect(hands.do(jobOf(), set)).rejects.toThrow('Invalid value: "x"');
+  expect(applied).toHaveLength(1);
+  expect(hands.refusals.of(jobOf())).toHaveLength(1);
+});
