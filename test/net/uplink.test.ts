@@ -102,7 +102,7 @@ describe('Uplink', () => {
   it('asks who leads again and again while the machine of the last leader is silent', async () => {
     const [silent, other] = [await silentAddress(), await new Scheduler().open()];
     await uplinkTo(`${other.address},${silent}`);
-    // It stands by from now on, and knows of no other leader than the silent one.
+    // The other one stands by from now on, and knows of no leader but the silent one.
     other.leader = silent;
     other.cut();
     const began = performance.now();
