@@ -1,14 +1,15 @@
 /**
- * Answers that wait until every owner of a shard has a map: nodes say in every heartbeat which epoch they
- * have. A later owner has it, too: a generation is an epoch of the map, and a node serves a shard by a map
- * that is at least as new.
+ * Answers that wait until every owner of a shard of their tables has the rates of these: nodes say in every
+ * heartbeat which epoch they have. A later owner has them, too: a generation is an epoch of the map, and a
+ * node serves a shard by a map that is at least as new. So what all owners of a pool had once, they have.
  *
  * An owner that is not past FENCE and START does not count yet. The owner before it may live on without the
  * map, and sinks take its pushes until they have promised the new owner not to (rule 12).
  *
- * All of it is soft state: a client repeats its question to a scheduler that was started again.
+ * All of it is soft state: a client repeats its question to a scheduler that was started again. That one
+ * takes the map with which it began for the last change of every rate.
  */
-import type { PeerId } from '../../protocol/map.js';
+import type { PeerId, TableSpec } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
 import type { Ledger } from './ledger.js';
 import type { Liveness } from './liveness.js';
@@ -18,9 +19,32 @@ import type { Reports } from './reports.js';
 const MAX_WAITING = 4096;
 const MAX_WAITING_OF_CLIENT = 128;
 
+/** An answer that waits for longer is an event, once. */
+const LONG_MS = 5000;
+
 interface WaitingReply {
-  epoch: number;
   message: Message & { id: number };
+  /** By number of a pool: the epoch that all of its owners must have. */
+  epochs: ReadonlyMap<number, number>;
+  /** Milliseconds at the first tick since it waits; undefined: there was none yet. */
+  since: number | undefined;
+  /** The event about it is written. */
+  isTold: boolean;
+}
+
+/** A shard whose owner does not have the newest rates for certain. */
+interface LateShard {
+  group: number;
+  member: number;
+  /** 0: it has no owner. */
+  node: PeerId;
+}
+
+/** The epoch that all owners of a pool have. */
+interface PoolMaps {
+  epoch: number;
+  /** The shard because of which it is no later epoch; undefined: all owners have the durable map. */
+  late: LateShard | undefined;
 }
 
 export class OwnersMaps {
@@ -28,53 +52,115 @@ export class OwnersMaps {
   private readonly waiting = new Map<PeerId, WaitingReply[]>();
   /** Answers in `waiting`. */
   private count = 0;
+  /** By table: the epoch with the newest change of its rate since this scheduler began. */
+  private readonly changes = new Map<number, number>();
+  /** Epoch of the map with which this scheduler began. */
+  private readonly first: number;
+  /** The newest epoch that somebody needs, or may need. */
+  private newest: number;
+  /** By number of a pool: the newest epoch that all of its owners had at one time. Only grows. */
+  private readonly had: number[] = [];
 
   constructor(
     private readonly ledger: Ledger,
     private readonly liveness: Liveness,
     private readonly reports: Pick<Reports, 'lost' | 'serves'>,
-  ) {}
+  ) {
+    this.first = this.newest = ledger.map.epoch;
+  }
 
-  /** Sends the message when all owners have the newest map. One with the same number may wait already. */
-  answer(to: PeerId, message: WaitingReply['message']): void {
+  /** The newest map changes the rate of the table. */
+  changed(table: TableSpec): void {
+    this.newest = this.ledger.map.epoch;
+    this.changes.set(table.id, this.newest);
+  }
+
+  /**
+   * Sends the message when all owners have the rates of these tables. One with the same number may wait
+   * already.
+   */
+  answer(to: PeerId, message: WaitingReply['message'], tables: readonly TableSpec[]): void {
     const { waiting, ledger } = this;
+    const epochs = new Map<number, number>();
+    for (const { id, pool: name } of tables) {
+      const pool = ledger.map.pools.findIndex((each) => each.name === name);
+      epochs.set(pool, Math.max(epochs.get(pool) ?? 0, this.changes.get(id) ?? this.first));
+    }
+    if (this.isReady(epochs)) {
+      ledger.answer(to, message);
+      return;
+    }
     const replies = waiting.get(to) ?? [];
     const isThere = replies.some((each) => each.message.id === message.id);
     if (isThere || replies.length >= MAX_WAITING_OF_CLIENT || this.count >= MAX_WAITING) return;
-    waiting.set(to, [...replies, { epoch: ledger.map.epoch, message }]);
+    waiting.set(to, [...replies, { message, epochs, since: undefined, isTold: false }]);
     this.count++;
   }
 
-  tick(): void {
+  tick(now: number): void {
     const { waiting, ledger } = this;
-    if (waiting.size === 0) return;
-    const least = this.leastEpoch();
+    const isBehind = ledger.map.pools.some((_, pool) => (this.had[pool] ?? -1) < this.newest);
+    if (waiting.size === 0 && !isBehind) return;
+    const late = ledger.map.pools.map((_, pool) => this.follow(pool));
     for (const [to, replies] of waiting) {
       // Nobody waits for the answer of a session that has ended.
-      const kept = ledger.isLeased(to) ? replies.filter(({ epoch }) => epoch > least) : [];
-      for (const { epoch, message } of replies)
-        if (epoch <= least && ledger.isLeased(to)) ledger.answer(to, message);
+      const isLeased = ledger.isLeased(to);
+      const kept = isLeased ? replies.filter(({ epochs }) => !this.isReady(epochs)) : [];
+      for (const { epochs, message } of replies)
+        if (isLeased && this.isReady(epochs)) ledger.answer(to, message);
+      for (const reply of kept) this.tellLong(to, reply, late, now);
       this.count += kept.length - replies.length;
       if (kept.length > 0) waiting.set(to, kept);
       else waiting.delete(to);
     }
   }
 
+  private isReady(epochs: WaitingReply['epochs']): boolean {
+    return [...epochs].every(([pool, epoch]) => (this.had[pool] ?? -1) >= epoch);
+  }
+
+  private tellLong(
+    client: PeerId,
+    reply: WaitingReply,
+    late: readonly (LateShard | undefined)[],
+    now: number,
+  ): void {
+    reply.since ??= now;
+    if (reply.isTold || now - reply.since < LONG_MS) return;
+    reply.isTold = true;
+    const pool = [...reply.epochs].find(([each, epoch]) => (this.had[each] ?? -1) < epoch)![0];
+    const { name } = this.ledger.map.pools[pool]!;
+    const fields = { client, pool: name, ...late[pool], forMs: now - reply.since };
+    this.ledger.now({ kind: 'event', name: 'rates.wait', fields });
+  }
+
+  /** Takes over what the owners of a pool have now. Returns the shard that is late. */
+  private follow(pool: number): LateShard | undefined {
+    const { epoch, late } = this.mapsOf(pool);
+    this.had[pool] = Math.max(this.had[pool] ?? -1, epoch);
+    return late;
+  }
+
   /**
-   * The epoch that all owners have. A shard without an owner may have an earlier one that nobody has fenced.
-   * Shards that are beyond repair are loaded again by a later epoch, and until then nobody serves them.
+   * The epoch that all owners of a pool have. A shard without an owner may have an earlier one that nobody
+   * has fenced. Shards that are beyond repair are loaded again by a later epoch, and until then nobody serves
+   * them.
    */
-  private leastEpoch(): number {
+  private mapsOf(pool: number): PoolMaps {
     const { ledger, liveness, reports } = this;
     const lost = new Set(reports.lost.map(({ g, m }) => `${g}/${m}`));
-    let least = ledger.durableMap?.epoch ?? -1;
-    for (const { id, data } of ledger.map.groups)
+    const least: PoolMaps = { epoch: ledger.durableMap?.epoch ?? -1, late: undefined };
+    for (const { id, data, pool: own } of ledger.map.groups) {
+      if (own !== pool) continue;
       for (const [m, { node, inc, gen, init, restore }] of data.entries()) {
-        if (node === 0) return -1;
-        least = Math.min(least, liveness.of(node, inc)?.epoch ?? -1);
+        const late = { group: id, member: m, node };
+        if (node === 0) return { epoch: -1, late };
+        const { epoch = -1 } = liveness.of(node, inc) ?? {};
+        if (epoch < least.epoch) Object.assign(least, { epoch, late });
         if (lost.has(`${id}/${m}`)) continue;
-        if (!init && !restore && !reports.serves(node, id, m, gen)) return -1;
+        if (!init && !restore && !reports.serves(node, id, m, gen)) return { epoch: -1, late };
       }
+    }
     return least;
   }
 }

@@ -251,7 +251,7 @@ export class Scheduler {
     this.saver.tick(now, slept, wall);
     this.restorer.tick(now);
     this.lateMaps.tick(now);
-    this.ownersMaps.tick();
+    this.ownersMaps.tick(now);
   }
 
   private onMessage(from: PeerId, message: MessageTo<'scheduler'>): void {

@@ -64,8 +64,8 @@ export class TableBook {
     if (all !== map.tables) ledger.setMap({ tables: all }, 'tables');
     for (const [before, after] of rated) this.rated(before, after);
     const answer = { t: 'tablesCreated' as const, id, tables: asked, ...problem };
-    const isChanged = asked.some(({ earlierRates }, i) => earlierRates && specs[i]!.rate === 'set');
-    if (isChanged) this.owners.answer(from, answer);
+    const changed = asked.filter(({ earlierRates }, i) => earlierRates && specs[i]!.rate === 'set');
+    if (changed.length > 0) this.owners.answer(from, answer, changed);
     else ledger.answer(from, answer);
   }
 
@@ -92,7 +92,7 @@ export class TableBook {
       ledger.setMap({ tables }, 'table set');
       this.rated(table, rated);
     }
-    this.owners.answer(from, { t: 'tableSet', id, epoch: ledger.map.epoch });
+    this.owners.answer(from, { t: 'tableSet', id, epoch: ledger.map.epoch }, [table]);
   }
 
   /** False: this question of the client for this table, or a later one, was carried out before. */
@@ -109,6 +109,7 @@ export class TableBook {
   private rated(before: TableSpec, after: TableSpec): void {
     const { name, optimizer } = after;
     this.byName.set(name, after);
+    this.owners.changed(after);
     const fields = { table: name, lr: optimizer.lr, was: before.optimizer.lr };
     this.ledger.afterwards({ kind: 'event', name: 'table.set', fields });
   }

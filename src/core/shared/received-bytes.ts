@@ -6,7 +6,8 @@
  * are returned when their frame has been handled. All windows together fit half of the limit, whatever
  * clients send. A frame that is larger than its window needs room in the other half. It waits for that with
  * at most its window here, and frames get room in the order in which they asked. The only frame there may be
- * larger than the half, so every frame gets room at some time.
+ * larger than the half, so every frame gets room at some time. With its room it gets credit for all of it, so
+ * how fast it comes depends on the link alone, and not on the window.
  *
  * A request that waits for its turn (src/core/node/request-queue.ts) keeps its credit, so a client sends no
  * more than the node serves.
@@ -38,14 +39,16 @@ const SMALL_WINDOWS = 3 / 8;
 const STALL_MS = 1000;
 /**
  * A frame goes on when a small piece of it has come, and one that has room when this part of it has come: it
- * keeps others waiting for a minute at most. No link is asked for more than its window, because credit takes
- * time to arrive.
+ * keeps others waiting for a minute at most. A frame that has room has credit for all of it, so no part of it
+ * waits for credit to arrive.
  */
 const PROGRESS = 1 / 64;
 /** A tick counts for no more: while this process stands still, no link can be heard. */
 const LONGEST_TICK_MS = 100;
-/** A link that was heard of this long ago may be closed for a new one. */
+/** A link of which no byte has come for this time may be closed for a new one. */
 const IDLE_MS = 10_000;
+/** So may one whose frame has not gone on for this time: a byte now and then keeps no window for ever. */
+const SLOW_MS = 60_000;
 
 /** A frame of which pieces are missing. */
 interface IncomingFrame {
@@ -105,9 +108,14 @@ export class ReceivedBytes {
   isFull(): boolean {
     if (this.smallWindow() > 0) return false;
     let idle: ReceiveLink | undefined;
-    for (const link of this.links)
-      if (link.isLimited && link.heardAt < (idle?.heardAt ?? this.now - IDLE_MS)) idle = link;
-    idle?.evict('it was idle, and its window is needed');
+    let slow: ReceiveLink | undefined;
+    for (const link of this.links) {
+      if (!link.isLimited || link.awaitsUs) continue;
+      if (link.cameAt < (idle?.cameAt ?? this.now - IDLE_MS)) idle = link;
+      if (link.heardAt < (slow?.heardAt ?? this.now - SLOW_MS)) slow = link;
+    }
+    if (idle) idle.evict('it was idle, and its window is needed');
+    else slow?.evict('its frame is overdue, and its window is needed');
     return this.smallWindow() === 0;
   }
 
@@ -199,6 +207,8 @@ export class ReceiveLink {
   private short = false;
   /** When a message came last or the frame went on, in milliseconds of ticks. */
   heardAt: number;
+  /** When a byte came last, or this side let the link go on, in milliseconds of ticks. At least `heardAt`. */
+  cameAt: number;
   private closed = false;
   handlers: ReceiveHandlers | undefined;
 
@@ -210,7 +220,7 @@ export class ReceiveLink {
     readonly pieceBytes: number,
   ) {
     this.credit = window;
-    this.heardAt = account.now;
+    this.heardAt = this.cameAt = account.now;
   }
 
   /** The other side is told of these when the link opens. */
@@ -225,7 +235,7 @@ export class ReceiveLink {
 
   /** A frame came in one message. False: the other side had no credit for it. */
   takeWhole(bytes: number): boolean {
-    this.heardAt = this.account.now;
+    this.heard();
     this.credit -= bytes;
     this.owed += bytes;
     return this.credit >= 0;
@@ -234,12 +244,28 @@ export class ReceiveLink {
   /** A frame of `total` bytes begins. */
   begin(total: number): void {
     const { account, window } = this;
-    this.heardAt = account.now;
+    this.heard();
     const frame: IncomingFrame = { total, arrived: 0, wentOnBytes: 0, place: 'free' };
     this.frame = frame;
     if (!this.isLimited) return;
     if (total <= window) frame.place = 'window';
-    else frame.place = account.takeRoom(this, total) ? 'room' : 'waits';
+    else if (account.takeRoom(this, total)) this.inRoom(frame);
+    else frame.place = 'waits';
+  }
+
+  /** The room is memory for all of the frame, so its bytes take nothing of the window. */
+  private inRoom(frame: IncomingFrame): void {
+    frame.place = 'room';
+    this.owed += frame.total;
+  }
+
+  private heard(): void {
+    this.heardAt = this.cameAt = this.account.now;
+  }
+
+  /** True: this side keeps it from sending. Its requests wait to be served, or its frame for room. */
+  get awaitsUs(): boolean {
+    return this.kept > 0 || (this.frame?.place === 'waits' && this.credit < this.pieceBytes);
   }
 
   /** True: its frame does not wait for this side, so the next piece should come. */
@@ -256,20 +282,20 @@ export class ReceiveLink {
     this.credit -= bytes;
     account.hold(bytes);
     frame!.arrived += bytes;
-    if (frame!.place === 'room') this.owed += bytes;
+    this.cameAt = account.now;
     if (frame!.arrived - frame!.wentOnBytes >= this.progressOf(frame!)) this.goesOn(frame!);
     return this.credit >= 0;
   }
 
   /** Bytes of its frame that have to come until it goes on again. */
   private progressOf({ total, place, wentOnBytes }: IncomingFrame): number {
-    const part = place === 'room' ? Math.min(total * PROGRESS, this.window) : 0;
+    const part = place === 'room' ? total * PROGRESS : 0;
     return Math.min(Math.max(part, PIECE_BYTES), total - wentOnBytes);
   }
 
   private goesOn(frame: IncomingFrame): void {
     frame.wentOnBytes = frame.arrived;
-    this.heardAt = this.account.now;
+    this.heard();
   }
 
   /** The frame that came in pieces has been handled. */
@@ -303,7 +329,7 @@ export class ReceiveLink {
   keep(bytes: number): void {
     if (this.closed) return;
     this.account.hold(bytes - this.kept);
-    if (bytes < this.kept) this.heardAt = this.account.now;
+    if (bytes < this.kept) this.heard();
     this.kept = bytes;
   }
 
@@ -323,9 +349,8 @@ export class ReceiveLink {
   /** @internal */
   gotRoom(): void {
     const frame = this.frame!;
-    frame.place = 'room';
+    this.inRoom(frame);
     this.goesOn(frame);
-    this.owed += frame.arrived;
     this.handlers?.onRoom();
   }
 

@@ -17,8 +17,14 @@ export const RATE_MUTANTS: readonly Mutant[] = [
   {
     name: 'rates: a set is told when it is durable, and not when all owners have it',
     file: 'scheduler/owners-maps',
-    from: 'least = Math.min(least, liveness.of(node, inc)?.epoch ?? -1);',
-    to: '',
+    from: 'if (epoch < least.epoch)',
+    to: 'if (false)',
+  },
+  {
+    name: 'rates: a set is told when all owners have the map of an earlier one',
+    file: 'scheduler/owners-maps',
+    from: 'this.changes.get(id) ?? this.first',
+    to: 'this.first',
   },
   {
     name: 'rates: a set is told although the owner before the newest one may still take pushes',

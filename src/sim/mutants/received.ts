@@ -64,10 +64,25 @@ export const RECEIVED_MUTANTS: readonly Mutant[] = [
     scenario,
   },
   {
-    name: 'a frame with a small window is asked for more than credit allows',
+    name: 'a frame that has room waits for credit',
     file: 'shared/received-bytes',
-    from: 'Math.min(total * PROGRESS, this.window)',
-    to: 'total * PROGRESS',
+    from: 'this.owed += frame.total;',
+    to: ';',
+    scenario,
+  },
+  {
+    name: 'a slow frame is taken for an idle link',
+    file: 'shared/received-bytes',
+    from: 'this.cameAt = account.now;',
+    to: ';',
+    place: 1,
+    scenario,
+  },
+  {
+    name: 'a link that waits for room is taken for an idle one',
+    file: 'shared/received-bytes',
+    from: '!link.isLimited || link.awaitsUs',
+    to: '!link.isLimited',
     scenario,
   },
   {

@@ -4,7 +4,7 @@ import type { Ledger } from '../../../src/core/scheduler/ledger.js';
 import type { Liveness } from '../../../src/core/scheduler/liveness.js';
 import { OwnersMaps } from '../../../src/core/scheduler/owners-maps.js';
 import { optimizerOf } from '../../../src/engine/optimizers.js';
-import { type ClusterMap, SCHEDULER } from '../../../src/protocol/map.js';
+import { type ClusterMap, SCHEDULER, type TableSpec } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import { MAX_EARLIER_RATES, oldRateText } from '../../../src/protocol/table-rules.js';
 import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';
@@ -169,25 +169,98 @@ it('the text about a rate that a table keeps says only what is known', () => {
   expect(oldRateText({ ...table, earlierRates: earlierRates.slice(1) }, -1000)).toBeUndefined();
 });
 
-it('an answer waits while a shard has no owner: the one before may commit pushes with the old rate', () => {
-  const place = { node: 0, inc: 0, gen: 3, init: false };
-  const map = { epoch: 5, groups: [{ id: 0, data: [place] }] } as unknown as ClusterMap;
-  const answered: Message[] = [];
-  const ledger = {
-    map,
-    durableMap: map,
-    isLeased: () => true,
-    answer: (_: number, m: Message) => answered.push(m),
-  };
-  const owners = new OwnersMaps(
-    ledger as unknown as Ledger,
-    { of: () => ({ epoch: 5 }) } as unknown as Liveness,
-    { lost: [], serves: () => true },
-  );
-  owners.answer(1, { t: 'tableSet', id: 1, epoch: 5 });
-  owners.tick();
-  expect(answered).toEqual([]);
-  place.node = 2;
-  owners.tick();
-  expect(answered.length).toBe(1);
+describe('an answer about the rates of tables', () => {
+  const [A, B] = [tableSpec('a'), { ...tableSpec('b'), pool: 'other' }].map((spec, i) => ({
+    ...spec,
+    id: i + 1,
+  })) as [TableSpec, TableSpec];
+  const message = (id: number) => ({ t: 'tableSet', id, epoch: 0 }) as const;
+  /** Two pools with a shard each, on nodes 2 and 3. */
+  function pools() {
+    const places = [2, 3].map((node) => ({ node, inc: 0, gen: 3, init: false }));
+    const groups = places.map((place, pool) => ({ id: pool, pool, data: [place] }));
+    const map = { epoch: 5, pools: [{ name: A.pool }, { name: B.pool }], groups } as unknown as ClusterMap;
+    const state = { epochs: new Map([2, 3].map((node) => [node, 5])), recovers: new Set<number>() };
+    const answered: number[] = [];
+    const events: unknown[] = [];
+    const ledger = {
+      map,
+      durableMap: map,
+      isLeased: () => true,
+      answer: (_: number, { id }: { id: number }) => answered.push(id),
+      now: (event: unknown) => events.push(event),
+    };
+    const owners = new OwnersMaps(
+      ledger as unknown as Ledger,
+      { of: (node: number) => ({ epoch: state.epochs.get(node) }) } as unknown as Liveness,
+      { lost: [], serves: (node) => !state.recovers.has(node) },
+    );
+    /** The rate of a table changes by a new map. */
+    const change = (table: TableSpec): void => {
+      map.epoch++;
+      owners.changed(table);
+    };
+    return { ...state, owners, answered, events, places, change };
+  }
+
+  it('waits while a shard has no owner: the one before may commit pushes with the old rate', () => {
+    const { owners, places, answered } = pools();
+    places[0]!.node = 0;
+    owners.answer(1, message(1), [A]);
+    owners.tick(0);
+    expect(answered).toEqual([]);
+    places[0]!.node = 2;
+    owners.tick(200);
+    expect(answered).toEqual([1]);
+  });
+
+  it('waits for the pools of its tables alone', () => {
+    const { owners, epochs, recovers, answered, change } = pools();
+    recovers.add(3);
+    change(A);
+    epochs.set(2, 6);
+    owners.answer(1, message(1), [A]);
+    owners.answer(1, message(2), [B]);
+    owners.answer(1, message(3), [A, B]);
+    owners.tick(0);
+    expect(answered).toEqual([1]);
+    recovers.clear();
+    owners.tick(200);
+    expect(answered).toEqual([1, 2, 3]);
+  });
+
+  it('waits for no later map than that with the last change of its tables', () => {
+    const { owners, epochs, answered, change } = pools();
+    change(A);
+    epochs.set(2, 6);
+    change({ ...A, id: 3 });
+    owners.answer(1, message(1), [A]);
+    owners.answer(1, message(2), [{ ...A, id: 3 }]);
+    owners.tick(0);
+    expect(answered).toEqual([1]);
+  });
+
+  it('waits for no recovery once all owners had the rates', () => {
+    const { owners, recovers, answered, change } = pools();
+    owners.tick(0);
+    recovers.add(2);
+    owners.answer(1, message(1), [A]);
+    expect(answered).toEqual([1]);
+    change(A);
+    owners.answer(1, message(2), [A]);
+    owners.tick(200);
+    expect(answered).toEqual([1]);
+  });
+
+  it('that waits for seconds is one event, with the shard because of which it does', () => {
+    const { owners, recovers, events, change } = pools();
+    recovers.add(3);
+    change(B);
+    owners.answer(7, message(1), [A, B]);
+    for (let now = 1000; now < 6000; now += 200) owners.tick(now);
+    expect(events).toEqual([]);
+    for (let now = 6000; now < 20_000; now += 200) owners.tick(now);
+    const fields = { client: 7, pool: B.pool, group: 1, member: 0, node: 3, forMs: 5000 };
+    expect(events).toEqual([{ kind: 'event', name: 'rates.wait', fields }]);
+  });
 });

@@ -1,73 +1,7 @@
 /** The account of received frames: windows, room for larger frames, and what links that close give back. */
 import { describe, expect, it } from 'vitest';
-import { PIECE_BYTES, ReceivedBytes, type ReceiveLink } from '../../../src/core/shared/received-bytes.js';
-
-const MIB = 1 << 20;
-const LEAST = 2 * PIECE_BYTES;
-const LIMIT = 64 * MIB;
-
-/** A sender that keeps to its credit, and its link. */
-class Side {
-  credit: number;
-  evicted: string[] = [];
-  /** Bytes of the frame that are still to be sent. */
-  left = 0;
-  readonly link: ReceiveLink;
-
-  constructor(account: ReceivedBytes, kind: 'large' | 'small' = 'small') {
-    this.link = account.open(kind);
-    this.credit = this.link.window;
-    this.link.handlers = {
-      onRoom: () => this.told(),
-      onEvict: (reason) => {
-        this.evicted.push(reason);
-        this.link.close();
-      },
-    };
-  }
-
-  told(): void {
-    this.credit += this.link.due();
-  }
-
-  begin(bytes: number): void {
-    this.link.begin(bytes);
-    this.left = bytes;
-    this.told();
-  }
-
-  /** Sends a piece if there is credit. False: there is none. */
-  send(most = this.link.pieceBytes): boolean {
-    const bytes = Math.min(most, this.left);
-    if (bytes > this.credit) return false;
-    this.credit -= bytes;
-    expect(this.link.takePiece(bytes)).toBe(true);
-    this.left -= bytes;
-    if (this.left === 0) this.link.end();
-    this.told();
-    return true;
-  }
-
-  /** Sends what there is credit for. True: the frame is complete. */
-  sendAll(): boolean {
-    while (this.left > 0 && this.send());
-    return this.left === 0;
-  }
-}
-
-/** Ticks until so much time has passed. */
-function pass(account: ReceivedBytes, ms: number): void {
-  const from = account.now;
-  for (let passed = 100; passed <= ms; passed += 100) account.tick(from + passed);
-}
-
-/** All windows that an account gives out; `large`: first those. */
-function windowsOf(account: ReceivedBytes, large = false): Side[] {
-  const sides: Side[] = [];
-  while (large && account.hasLarge()) sides.push(new Side(account, 'large'));
-  while (!account.isFull()) sides.push(new Side(account));
-  return sides;
-}
+import { PIECE_BYTES, ReceivedBytes } from '../../../src/core/shared/received-bytes.js';
+import { LEAST, LIMIT, MIB, pass, Side, windowsOf } from './receive-side.js';
 
 describe('windows', () => {
   it.each([LIMIT, 33 * MIB, 4096 * MIB])('of all links fit half of the limit: %d', (limit) => {
@@ -173,6 +107,54 @@ describe('windows', () => {
     expect(account.isFull()).toBe(false);
     expect(sides.filter(({ evicted }) => evicted.length > 0)).toEqual([sides.at(-1)]);
   });
+
+  it('of a frame that is slow is no idle one for a minute', () => {
+    const account = new ReceivedBytes(LIMIT);
+    const sides = windowsOf(account);
+    const [slow, ...others] = sides;
+    slow!.begin(MIB);
+    for (let ms = 0; ms < 55_000; ms += 5000) {
+      slow!.send(1);
+      for (const { link } of others) link.takeWhole(1);
+      pass(account, 5000);
+      expect(account.isFull()).toBe(true);
+    }
+    pass(account, 10_000);
+    slow!.send(1);
+    for (const { link } of others) link.takeWhole(1);
+    expect(account.isFull()).toBe(false);
+    expect(sides.filter(({ evicted }) => evicted.length > 0)).toEqual([slow]);
+  });
+
+  it('is kept while this side lets its link wait for room', () => {
+    const account = new ReceivedBytes(LIMIT);
+    const sides = windowsOf(account);
+    const [first, second] = sides;
+    first!.begin(LIMIT);
+    second!.begin(24 * MIB);
+    second!.sendAll();
+    for (let ms = 0; ms < 20_000; ms += 900) {
+      for (let n = 0; n < 16; n++) first!.send();
+      pass(account, 900);
+    }
+    for (const { link } of sides.slice(2)) link.takeWhole(1);
+    expect(account.isFull()).toBe(true);
+    expect(sides.filter(({ evicted }) => evicted.length > 0)).toEqual([]);
+  });
+
+  it('is kept while requests of its link wait to be served', () => {
+    const account = new ReceivedBytes(LIMIT);
+    const sides = windowsOf(account);
+    sides[0]!.link.keep(1000);
+    pass(account, 20_000);
+    for (const { link } of sides.slice(1)) link.takeWhole(1);
+    expect(account.isFull()).toBe(true);
+    sides[0]!.link.keep(0);
+    expect(account.isFull()).toBe(true);
+    pass(account, 11_000);
+    for (const { link } of sides.slice(1)) link.takeWhole(1);
+    expect(account.isFull()).toBe(false);
+  });
 });
 
 describe('a frame larger than its window', () => {
@@ -271,13 +253,37 @@ describe('a frame larger than its window', () => {
     expect(held(new ReceivedBytes(LIMIT), 6)).toEqual({ ms: 64 * 900, evicted: false });
   });
 
-  it('is not asked for more than its window in a second', () => {
+  /** An account in which two windows are left, of the smallest ones. */
+  function crowded(): ReceivedBytes {
     const account = new ReceivedBytes(LIMIT);
     for (const side of windowsOf(account).slice(-2)) side.link.close();
-    expect(held(account, 1).evicted).toBe(true);
-    const again = new ReceivedBytes(LIMIT);
-    for (const side of windowsOf(again).slice(-2)) side.link.close();
-    expect(held(again, 2).evicted).toBe(false);
+    return account;
+  }
+
+  it('holds room for a minute at most, also with the smallest window', () => {
+    expect(held(crowded(), 2)).toEqual({ ms: 1800, evicted: true });
+    expect(held(crowded(), 6)).toEqual({ ms: 64 * 900, evicted: false });
+  });
+
+  it('that has room has credit for all of it, and keeps its window', () => {
+    const side = new Side(crowded());
+    side.begin(24 * MIB);
+    expect(side.credit).toBe(LEAST + 24 * MIB);
+    expect(side.sendAll()).toBe(true);
+    expect(side.credit).toBe(LEAST);
+  });
+
+  it('that waited for room has credit for the rest of it, and keeps its window', () => {
+    const account = crowded();
+    const [first, second] = [new Side(account), new Side(account)];
+    first.begin(24 * MIB);
+    second.begin(24 * MIB);
+    expect(second.sendAll()).toBe(false);
+    expect(second.credit).toBe(0);
+    first.link.close();
+    expect(second.credit).toBe(24 * MIB);
+    expect(second.sendAll()).toBe(true);
+    expect(second.credit).toBe(LEAST);
   });
 
   it('goes on in short pieces, too', () => {
