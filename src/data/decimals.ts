@@ -21,7 +21,7 @@ export function withRawDecimals(metadata: FileMetaData): FileMetaData {
   return { ...metadata, schema: metadata.schema.map(raw) };
 }
 
-/** Digits behind the point of a column of decimals, or of lists of them. @throws for a wrong number of them */
+/** Digits behind the point of a column of decimals, or of lists of them. @throws if none has so many */
 export function scaleOf(tree: SchemaTree, column: string): number | undefined {
   let node = tree.children.find(({ element }) => element.name === column)!;
   while (node.children.length === 1) node = node.children[0]!;
