@@ -4,6 +4,7 @@ import type { AsyncBuffer, Compressors, FileMetaData, SchemaTree } from 'hyparqu
 import { describe } from '../common/errors.js';
 import { importOptional } from '../common/optional.js';
 import { bad, sizeOf } from './bytes.js';
+import { decimalCell, scaleOf, withRawDecimals } from './decimals.js';
 import type { DecodedGroup } from './duckdb.js';
 import { textOfBytes } from './keys.js';
 import { isRemote, remoteBytes, remoteVersion } from './object-store.js';
@@ -148,7 +149,8 @@ async function parse(file: string): Promise<Parsed> {
   try {
     const buffer = isRemote(file) ? await remoteBuffer(file) : await hyparquet.asyncBufferFromFile(file);
     const metadata = await hyparquet.parquetMetadataAsync(buffer);
-    return { file, hyparquet, buffer, metadata, tree: hyparquet.parquetSchema(metadata) };
+    const tree = hyparquet.parquetSchema(metadata);
+    return { file, hyparquet, buffer, metadata: withRawDecimals(metadata), tree };
   } catch (error) {
     throw noParquet(file, error);
   }
@@ -254,6 +256,9 @@ class Cells {
   private index = 0;
   private at = 0;
 
+  /** @param scale digits behind the point; undefined: the cells are no decimals */
+  constructor(private readonly scale: number | undefined) {}
+
   add(start: number, data: ArrayLike<unknown>): void {
     this.chunks.push({ start, data });
   }
@@ -280,7 +285,8 @@ class Cells {
       this.at = 0;
       data = this.chunks[this.index]!.data;
     }
-    return data[this.at++];
+    const cell = data[this.at++];
+    return this.scale === undefined ? cell : decimalCell(cell, this.scale);
   }
 }
 
@@ -319,12 +325,13 @@ interface Slice {
 }
 
 async function readSlice(
-  { file, hyparquet, metadata, columns }: OpenedParquet,
+  { file, hyparquet, metadata, tree, columns }: OpenedParquet,
   { buffer, compressors, group, from, begin, end }: Slice,
 ): Promise<Cells[]> {
   const where = `${file}: row group ${group + 1}, rows ${begin + 1} to ${end}`;
-  const cells = new Map(columns.map((column) => [column, new Cells()]));
+  let cells: Map<string, Cells>;
   try {
+    cells = new Map(columns.map((column) => [column, new Cells(scaleOf(tree, column))]));
     await hyparquet.parquetRead({
       ...{ file: buffer, metadata, compressors, rowStart: from, rowEnd: end },
       columns: [...columns],
