@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ import kintsugi
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
 from reference import Net, Pair, keys_of
+from torch.distributed import checkpoint
 from torch.distributed.checkpoint import state_dict as of_dcp
 
 import kintsugi.torch as kt
@@ -54,3 +56,37 @@ def test_dense_optimizers_save_and_load_beside_layers(client: kintsugi.Client) -
     dense = torch.optim.Adam(net.parameters())
     of_dcp.set_optimizer_state_dict(net, dense, of_dcp.get_optimizer_state_dict(net, dense))
     assert net.rows.anchor.numel() == 0
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("collection", [False, True])
+def test_rows_in_a_distributed_checkpoint(client: kintsugi.Client, tmp_path: Path, collection: bool) -> None:
+    table = client.create_table(f"t-{uuid4()}", 4, optimizer=kintsugi.Adam(lr=0.1))
+    layer: Any = (
+        kt.EmbeddingBagCollection(client, [kt.EmbeddingBagConfig(table.name)])
+        if collection
+        else kt.KintsugiEmbedding(client, table.name)
+    )
+
+    def state_of(keys: list[int]) -> dict[str, Any]:
+        rows = kt.RowState(layer, {table.name: keys} if collection else keys)
+        assert isinstance(rows, checkpoint.stateful.Stateful)
+        return {"rows": rows, "top": torch.nn.Linear(2, 2)}
+
+    saved = table.pull(range(8)).copy()
+    checkpoint.save(state_of([5, 1, 7]), checkpoint_id=tmp_path)
+    table.push([5, 1, 2], [[1.0] * 4] * 3).result()
+    moved = table.pull(range(8), state=True).copy()
+    # The checkpoint says which keys are set, and the state of optimizers stays.
+    checkpoint.load(state_of([0, 3, 4]), checkpoint_id=tmp_path)
+    found = table.pull(range(8), state=True)
+    expected = moved
+    expected[[5, 1, 7], :4] = saved[[5, 1, 7]]
+    assert (found == expected).all()
+
+
+def test_what_has_no_row_state_is_an_error() -> None:
+    odd: list[Any] = [torch.nn.Linear(2, 2), kt.KintsugiEmbedding]
+    for each in odd:
+        with pytest.raises(kintsugi.Error, match="layer must be"):
+            kt.RowState(each, [1])

@@ -19,7 +19,7 @@ from ._collection import EmbeddingBagCollection, EmbeddingCollection
 from ._configs import EmbeddingBagConfig, EmbeddingConfig
 from ._dense import SharedOptimizer
 from ._embedding import KintsugiEmbedding, KintsugiEmbeddingBag
-from ._export import to_embedding_bag, torchrec_state_dict
+from ._export import RowState, to_embedding_bag, torchrec_state_dict
 from ._once import overwrite
 from ._optimizer import RowOptimizer, clip_grad_norm_
 from ._pipeline import Pipeline
@@ -35,6 +35,7 @@ __all__ = [
     "KintsugiEmbeddingBag",
     "Pipeline",
     "RowOptimizer",
+    "RowState",
     "SharedOptimizer",
     "clip_grad_norm_",
     "load",

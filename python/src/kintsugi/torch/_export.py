@@ -168,6 +168,43 @@ def torchrec_state_dict(layer: Layer, keys: Any) -> dict[str, Tensor]:
     return state
 
 
+class RowState:
+    """Rows of some keys as a `Stateful` of `torch.distributed.checkpoint`, beside what else a model has.
+
+    `layer`: one of this package. `keys`: the integers whose rows are saved; of a collection `{table: keys}`.
+    Whoever reads a checkpoint gives as many keys of each table; they may be others, and the rows that are set
+    are those of the keys that were saved. Setting follows the rules of `load_state_dict` of the layer.
+
+    >>> state = {"model": model, "rows": kintsugi.torch.RowState(bags, {"items": range(1000)})}
+    >>> torch.distributed.checkpoint.save(state, checkpoint_id="folder")
+
+    @raises Error BAD_ARGUMENT.
+    """
+
+    def __init__(self, layer: Layer, keys: Any) -> None:
+        instance(layer, Layer, "layer", "kintsugi.torch.KintsugiEmbedding(client, 'items', 64)")
+        self._layer = layer
+        self._keys = _by_table(layer, keys)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Rows and keys of each table: keys x dim, and int64. @raises Error, as `to_embedding_bag`."""
+        layer = self._layer
+        if isinstance(layer, (EmbeddingBagCollection, EmbeddingCollection)):
+            beginnings = {table.name: f"{layer.state_prefix}.{table.name}." for table in layer.tables}
+        else:
+            beginnings = {table.name: "" for table in layer.tables}
+        state: dict[str, Tensor] = {}
+        for table in layer.tables:
+            given = keys_of(self._keys[table.name])
+            state[beginnings[table.name] + "weight"] = _pulled(layer, table, given)
+            state[beginnings[table.name] + "keys"] = torch.from_numpy(given.view(np.int64).copy())
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Sets the rows. @raises Error, as `load_state_dict` of the layer."""
+        self._layer.load_state_dict(dict(state_dict))
+
+
 def _features(layer: EmbeddingBagCollection | EmbeddingCollection) -> list[tuple[str, str, str]]:
     names = iter(layer.embedding_names())
     return [(next(names), feature, config.name) for config in layer.configs for feature in config.features]
