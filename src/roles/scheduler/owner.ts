@@ -49,6 +49,19 @@ function refuse(job: string, before: string, uid: string): never {
   throw new KintsugiError('FOREIGN_STATE', `${what}. What to do: ${advice}`);
 }
 
+/**
+ * Refuses to adopt the first life of a job that had later ones: what the job did last is not in it.
+ * @throws FOREIGN_STATE
+ */
+async function refuseOld(store: LoadedStore['store'], job: string, before: string): Promise<void> {
+  if (!(await store.hasInside?.(LATER_LIVES))) return;
+  const what = `the state there is that of the first life of job ${before} (${job}), which had later ones`;
+  const advice =
+    'begin at another place with the newest checkpoint of that job (--restore), or have the state of all ' +
+    'its lives deleted and begin anew (--foreign-state discard)';
+  throw new KintsugiError('FOREIGN_STATE', `${what}. What to do: ${advice}`);
+}
+
 /** State that a scheduler begins with. */
 export interface FirstState {
   state: DurableState;
@@ -60,7 +73,7 @@ export interface FirstState {
 
 /** A store with the entries that were read from it. */
 interface LoadedStore {
-  store: Pick<StateStore, 'write' | 'clearInside'>;
+  store: Pick<StateStore, 'write' | 'clearInside' | 'hasInside'>;
   entries: StateEntries;
   log: Logger;
 }
@@ -85,6 +98,7 @@ export async function ownState(
   const { uid, foreign } = owner;
   const told = { job: map.job, owner: uid, before: before ?? '' };
   if (before !== undefined && foreign === 'refuse') refuse(map.job, before, uid);
+  if (before !== undefined && foreign === 'adopt') await refuseOld(store, map.job, before);
   if (before !== undefined && foreign === 'discard') {
     const fresh = await begin();
     await discardLater(store, owner);

@@ -91,11 +91,23 @@ class DirectoryStore implements StateStore {
 
   async clearInside(name: string): Promise<void> {
     try {
-      const inside = (await readdir(this.path)).filter((one) => one.startsWith(name));
-      for (const one of inside) await rm(join(this.path, one), { recursive: true });
+      for (const one of await this.inside(name)) await rm(join(this.path, one), { recursive: true });
     } catch (error) {
       if (!isMissing(error)) throw unusable(this.path, error);
     }
+  }
+
+  async hasInside(name: string): Promise<boolean> {
+    try {
+      return (await this.inside(name)).length > 0;
+    } catch (error) {
+      if (isMissing(error)) return false;
+      throw unusable(this.path, error);
+    }
+  }
+
+  private async inside(name: string): Promise<string[]> {
+    return (await readdir(this.path)).filter((one) => one.startsWith(name));
   }
 
   async close(): Promise<void> {

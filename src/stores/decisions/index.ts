@@ -17,6 +17,8 @@ export interface StateStore {
    * is written here. Absent: there are no places inside. @throws DEPOSED, STORE_FAILED
    */
   clearInside?(name: string): Promise<void>;
+  /** True: other stores have something at such places. Absent as `clearInside` is. @throws STORE_FAILED */
+  hasInside?(name: string): Promise<boolean>;
   close(): Promise<void>;
   /** Where several schedulers may use the store at once: one of them leads. */
   readonly election?: Election;

@@ -293,7 +293,7 @@ describe('a frame larger than its window', () => {
     other.begin(LIMIT);
     other.sendAll();
     while (one.left > 0) {
-      for (let n = 0; n < 4; n++) one.send(PIECE_BYTES / 4);
+      for (let n = 0; n < 4; n++) expect(one.send(PIECE_BYTES / 4)).toBe(true);
       pass(account, 900);
     }
     expect([one.evicted, other.sendAll()]).toEqual([[], true]);

@@ -120,6 +120,18 @@ describe.each(PLACES)('the state in %s', (_, make) => {
     expect(await refusal({ store: place(), owner: of('uid-1') })).toMatchObject({ code: 'FOREIGN_STATE' });
   });
 
+  it('of the first life is not adopted when the job had later ones, and is left as it is', async () => {
+    const place = await make();
+    const second = await make(place, 'life-2');
+    for (const where of [place, second]) await lived(where(), of('uid-1'));
+    expect(await refusal({ store: place(), job: 'second', owner: of('uid-2', 'adopt') })).toMatchObject({
+      code: 'FOREIGN_STATE',
+      message: expect.stringMatching(/first life of job uid-1.*later.*checkpoint.*discard/),
+    });
+    expect([await ownerIn(place()), await ownerIn(second())]).toEqual(['uid-1', 'uid-1']);
+    await discarding(place(), 'second');
+  });
+
   it('is discarded on demand, in one transaction and once', async () => {
     const place = await make();
     await lived(place(), of('uid-1'));

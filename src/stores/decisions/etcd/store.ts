@@ -158,10 +158,7 @@ class EtcdStore implements StateStore, Election {
   /** A scheduler that stands by learns here whether the job has begun. */
   private async lookForEntries(): Promise<void> {
     if (this.known.hadEntries) return;
-    const from = `${this.prefix}entry/`;
-    const body = { key: base64(from), range_end: base64(endOf(from)), limit: '1', keys_only: true };
-    const { kvs = [] } = (await this.patiently<RangeAnswer>('/v3/kv/range', body))!;
-    this.known.hadEntries = kvs.length > 0;
+    this.known.hadEntries = await this.hasInside('entry/');
   }
 
   /** Takes the leader's key if nobody has it. A later read tells whether that worked. */
@@ -269,6 +266,13 @@ class EtcdStore implements StateStore, Election {
   clearInside(name: string): Promise<void> {
     const first = `${this.prefix}${name}`;
     return this.writes.then(() => this.transact([removeRange(first, endOf(first))]));
+  }
+
+  async hasInside(name: string): Promise<boolean> {
+    const from = `${this.prefix}${name}`;
+    const body = { key: base64(from), range_end: base64(endOf(from)), limit: '1', keys_only: true };
+    const { kvs = [] } = (await this.patiently<RangeAnswer>('/v3/kv/range', body))!;
+    return kvs.length > 0;
   }
 
   clear(): Promise<void> {
