@@ -5,6 +5,7 @@ python dlrm.py --data train.tsv --test test.tsv --kill ps@50%      # one of them
 python dlrm.py --data train.tsv --test test.tsv --trainers 2 --kill trainer@40% --kill gateway@60%
 python dlrm.py --data train.tsv --test test.tsv --plain            # PyTorch alone
 python dlrm.py --data train.tsv --scheduler host:7077 --run day-1  # one trainer of several of a running job
+python dlrm.py --data train.tsv --shared       # a worker of a TrainingJob: it finds the job itself
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def plain(options: argparse.Namespace, progress: Progress) -> DLRM:
 
 def with_kintsugi(options: argparse.Namespace, progress: Progress) -> DLRM:
     """Rows in a job that survives."""
-    client = kintsugi.connect(options.scheduler, timeout=60)
+    client = client_of(options)
     data = kintsugi.RangeDataset(client, [options.data], batch=options.batch, **LAYOUT, **progress.run)
     model = DLRM(KintsugiEmbedding(client, "embedding", options.dim), options.dim)
     sparse = RowOptimizer(model)
@@ -97,7 +98,7 @@ def with_kintsugi(options: argparse.Namespace, progress: Progress) -> DLRM:
 
 def pipelined(options: argparse.Namespace, progress: Progress) -> DLRM:
     """The same with pulls, computation and pushes at once; several trainers share the dense parameters."""
-    client = kintsugi.connect(options.scheduler, timeout=60)
+    client = client_of(options)
     data = kintsugi.RangeDataset(client, [options.data], batch=options.batch, **LAYOUT, **progress.run)
     model = DLRM(KintsugiEmbedding(client, "embedding", options.dim), options.dim)
     dense: Any = torch.optim.Adam([*model.bottom.parameters(), *model.top.parameters()], lr=1e-3)
@@ -107,6 +108,13 @@ def pipelined(options: argparse.Namespace, progress: Progress) -> DLRM:
     for _ in pipeline(progress.watch(data)):
         pass
     return model
+
+
+def client_of(options: argparse.Namespace) -> kintsugi.Client:
+    """A client of the job that was named, or of the one that the environment tells of."""
+    if options.scheduler:
+        return kintsugi.connect(options.scheduler, timeout=60)
+    return kintsugi.from_env().connect()
 
 
 class Progress:
@@ -252,7 +260,8 @@ def main() -> None:
     torch.manual_seed(options.seed)
     with contextlib.ExitStack() as stack:
         cluster = None
-        if not options.plain and not options.scheduler:
+        in_job = not options.scheduler and "KINTSUGI_SCHEDULER" in os.environ
+        if not options.plain and not options.scheduler and not in_job:
             cluster = stack.enter_context(kintsugi.start_local_cluster(ps=5, code="4+1"))
             options.scheduler = cluster.address
         trainers = [another_trainer(options) for _ in range(options.trainers - 1)]
@@ -274,8 +283,11 @@ def train(options: argparse.Namespace, progress: Progress) -> None:
             f"samples {report['trained']:,} of {report['samples']:,}, "
             f"{report['lost']} lost, {report['duplicated']} duplicated"
         )
-    if options.test:
-        print(f"auc {tested(model, options.test):.4f}")
+    area = tested(model, options.test) if options.test else None
+    if area is not None:
+        print(f"auc {area:.4f}")
+    if "KINTSUGI_SCHEDULER" in os.environ:
+        kintsugi.from_env().report(auc=area, samples=progress.samples)
     if options.deterministic and progress.data is not None:
         print(f"digest {digest(progress.data.client.table('embedding'))}")
 

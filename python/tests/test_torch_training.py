@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import importlib.util
 import inspect
+import json
 import os
 import select
 import signal
@@ -193,6 +194,35 @@ def marked(text: str) -> list[int]:
                 if text.encode() in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
     return found
+
+
+@pytest.mark.long
+def test_workers_find_their_job_and_one_is_lost_with_a_ps(clicks: Path, tmp_path: Path) -> None:
+    """As in a TrainingJob: a worker that is lost is replaced, and each sample is trained once."""
+    program = [sys.executable, str(ROOT / "examples/python/dlrm.py"), "--data", str(clicks), "--batch", "20"]
+    with kintsugi.start_local_cluster(ps=5, code="4+1") as cluster:
+
+        def worker(index: int) -> subprocess.Popen[str]:
+            results = str(tmp_path / f"results-{index}")
+            found = {"KINTSUGI_SCHEDULER": cluster.address, "KINTSUGI_RESULTS": results}
+            flags = ["--shared", "--says-so", "--test", str(clicks)]
+            environment = {**os.environ, **found, "POD_NAME": f"dlrm-worker-{index}"}
+            return subprocess.Popen([*program, *flags], stdout=subprocess.PIPE, text=True, env=environment)
+
+        lost, stays = worker(0), worker(1)
+        assert lost.stdout is not None
+        assert lost.stdout.readline() == "trains\n"
+        lost.kill()
+        cluster.kill(0)
+        lost.communicate()
+        another = worker(2)
+        said = [one.communicate()[0] for one in (stays, another)]
+    assert [stays.returncode, another.returncode] == [0, 0]
+    for text in said:
+        assert "samples 2,000 of 2,000, 0 lost, 0 duplicated" in text
+    reports = [json.loads((tmp_path / f"results-{index}").read_text()) for index in (1, 2)]
+    assert all(report["auc"] is not None for report in reports)
+    assert 0 < sum(report["samples"] for report in reports) <= 2000
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from ._batches import Batch, SchemaBatch, Values
 from ._client import Client, connect
 from ._cluster import LocalCluster, start_local_cluster
 from ._dataset import Dataset, Lease
+from ._environment import JobEnvironment, Ranks, from_env
 from ._errors import Error, PushesFailed, PushInDoubt
 from ._futures import Future, PushFuture
 from ._numbered import NumberedSteps
@@ -51,6 +52,7 @@ __all__ = [
     "Error",
     "Future",
     "Initializer",
+    "JobEnvironment",
     "JobStatus",
     "Lease",
     "LocalCluster",
@@ -66,6 +68,7 @@ __all__ = [
     "PushesFailed",
     "RangeDataset",
     "RangeReport",
+    "Ranks",
     "RecoveryStatus",
     "RowwiseAdagrad",
     "ScalingStatus",
@@ -76,6 +79,7 @@ __all__ = [
     "Values",
     "Zeros",
     "connect",
+    "from_env",
     "read_batches",
     "schedules",
     "start_local_cluster",

@@ -13,7 +13,7 @@ import { JobLink, type JobLinkOptions } from './link.js';
 import type { KubeNode, KubeObject, Pod } from './objects.js';
 import { WorkQueue } from './queue.js';
 import { isOutOfService } from './reconcile/apart.js';
-import { JOB_LABEL, ROLE_LABEL, SCHEDULER_PORT, secretName } from './reconcile/names.js';
+import { JOB_LABEL, ROLE_LABEL, runOf, SCHEDULER_PORT, secretName } from './reconcile/names.js';
 import type { ObservedJob } from './reconcile/observed.js';
 import { isReclaimed } from './reconcile/reclaim.js';
 import { reconcile } from './reconcile/reconcile.js';
@@ -367,11 +367,3 @@ function ownedOrScheduled(pod: Pod, job: TrainingJob): boolean {
 }
 
 const addressOf = (ip: string): string => `${ip.includes(':') ? `[${ip}]` : ip}:${SCHEDULER_PORT}`;
-
-/** Name of the data set that the workers train. */
-function runOf({ spec }: TrainingJob): string {
-  const args = spec.replicaSpecs.worker.args ?? [];
-  const at = args.indexOf('--run');
-  const joined = args.find((arg) => arg.startsWith('--run='));
-  return joined?.slice('--run='.length) ?? (at < 0 ? undefined : args[at + 1]) ?? 'train';
-}

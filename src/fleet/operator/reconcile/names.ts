@@ -77,3 +77,11 @@ export function metaOf(job: TrainingJob, name: string, role?: PodRole): Meta {
 export function wantedPs({ spec }: TrainingJob): number {
   return spec.replicaSpecs.ps.replicas ?? spec.code.k + spec.code.r + 1;
 }
+
+/** Name of the data set that the workers train. */
+export function runOf({ spec }: TrainingJob): string {
+  const args = spec.replicaSpecs.worker.args ?? [];
+  const at = args.indexOf('--run');
+  const joined = args.find((arg) => arg.startsWith('--run='));
+  return joined?.slice('--run='.length) ?? (at < 0 ? undefined : args[at + 1]) ?? 'train';
+}

@@ -13,6 +13,7 @@ import {
   PS_PORT,
   podName,
   REDUNDANT_GATE,
+  runOf,
   SCHEDULER_PORT,
   schedulerAddress,
   secretName,
@@ -76,7 +77,13 @@ function environment(job: TrainingJob, role: PodRole, { life }: Beginning): EnvV
     // A Secret of the user's own may not have it: then /metrics answers nobody beyond the Pod.
     ...(job.spec.metrics ? [fromSecret('KINTSUGI_METRICS_TOKEN', secret, METRICS_KEY, true)] : []),
     ...(role === 'scheduler' ? ownerEnvironment(job, life) : []),
-    ...(role === 'worker' ? [{ name: 'KINTSUGI_RESULTS', value: LAST_WORDS }] : []),
+    ...(role === 'worker'
+      ? [
+          { name: 'KINTSUGI_RESULTS', value: LAST_WORDS },
+          { name: 'KINTSUGI_JOB', value: job.metadata.name },
+          { name: 'KINTSUGI_RUN', value: runOf(job) },
+        ]
+      : []),
     ...tlsEnvironment(job),
   ];
 }
