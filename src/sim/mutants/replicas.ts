@@ -141,7 +141,7 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'replica: the rest of a delta is read where a table that is left out begins',
-    file: 'replica/selection',
+    file: 'shared/sections',
     from: 'at = end;',
     to: 'if (keep(word(0))) at = end;',
   },
