@@ -283,7 +283,7 @@ def test_tables_are_listed_with_their_sizes(client: kintsugi.Client) -> None:
 
 
 def test_a_dropped_table_leaves_its_name_to_another_one(
-    client: kintsugi.Client, cluster: kintsugi.LocalCluster
+    client: kintsugi.Client,
 ) -> None:
     name = f"t-{uuid4()}"
     table = client.create_table(name, 2, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros())

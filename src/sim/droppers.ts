@@ -15,12 +15,13 @@ import { specOf, tableOfLife } from './tables.js';
 import { Violation } from './violation.js';
 
 /** Chance per step. */
-const RATE = 0.02;
+const RATE = 0.01;
 const MOST_LIVES = 5;
 /** Questions of others have smaller numbers. */
 const FIRST_QUESTION = 2_000_000;
 
-const { name: NAME, pool: POOL } = tableOfLife(0);
+export const DROPPED_TABLE = tableOfLife(0).name;
+const POOL = tableOfLife(0).pool;
 
 interface DropQuestion {
   index: number;
@@ -59,7 +60,7 @@ export class Droppers {
 
   /** The stores with the table as a map has it. */
   storesIn(map: ClusterMap, stores: readonly Store[]): readonly Store[] {
-    const found = tableByName(map, NAME);
+    const found = tableByName(map, DROPPED_TABLE);
     if (!found) return stores;
     const table = { ...tableOfLife(found.seed), id: found.id };
     return stores.map((store) =>
@@ -82,7 +83,7 @@ export class Droppers {
     const client = cluster.clientAt(index)?.id;
     if (client === undefined) return;
     if (this.answered.length > 0 && random.chance(0.3)) return this.comeLate(random.pick(this.answered));
-    const found = tableByName(cluster.control.disk.map, NAME);
+    const found = tableByName(cluster.control.disk.map, DROPPED_TABLE);
     if (!found) return this.create(index, client);
     this.ending.add(found.seed);
     this.ask(index, client, { t: 'dropTable', id: this.next++, table: found.id });
@@ -134,7 +135,7 @@ export class Droppers {
   rewind(draft: Draft): void {
     this.asking = undefined;
     this.answered = [];
-    const found = draft.tables.find((table) => table.name === NAME);
+    const found = draft.tables.find((table) => table.name === DROPPED_TABLE);
     if (found) this.ending.delete(found.seed);
   }
 }

@@ -71,7 +71,7 @@ describe('a table that is dropped', () => {
     expect(await first(again)).toBe(0);
     await fill(again, 1);
     await expect.poll(async () => (await client.status()).redundancy, { timeout: 20_000 }).toBe('full');
-    // Its rows are decoded from parities.
+    // Shards of this PS are decoded from parities.
     await cluster.kill(0);
     const rows = await again.pull(KEYS);
     expect([rows.every((value) => value === 1), await first(keeps)]).toEqual([true, 2]);
