@@ -35,6 +35,7 @@ class ShardObject : public Napi::ObjectWrap<ShardObject> {
 
  private:
   Napi::Value addTable(const Napi::CallbackInfo& info);
+  Napi::Value dropTable(const Napi::CallbackInfo& info);
   Napi::Value adopt(const Napi::CallbackInfo& info);
   Napi::Value checkExtents(const Napi::CallbackInfo& info);
   Napi::Value push(const Napi::CallbackInfo& info);
@@ -81,6 +82,7 @@ class SinkObject : public Napi::ObjectWrap<SinkObject> {
   explicit SinkObject(const Napi::CallbackInfo& info);
 
  private:
+  Napi::Value dropTable(const Napi::CallbackInfo& info);
   Napi::Value start(const Napi::CallbackInfo& info);
   Napi::Value learn(const Napi::CallbackInfo& info);
   Napi::Value apply(const Napi::CallbackInfo& info);

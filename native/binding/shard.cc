@@ -8,6 +8,7 @@ Napi::Function ShardObject::define(Napi::Env env) {
   using S = ShardObject;
   return DefineClass(env, "NativeShard",
                      {InstanceMethod<&S::addTable>("addTable"),
+                      InstanceMethod<&S::dropTable>("dropTable"),
                       InstanceMethod<&S::adopt>("adopt"),
                       InstanceMethod<&S::checkExtents>("checkExtents"),
                       InstanceMethod<&S::push>("push"),
@@ -71,6 +72,14 @@ Napi::Value ShardObject::addTable(const Napi::CallbackInfo& info) {
   TableSpec spec;
   if (!readTable(info[0], spec)) return fail(info.Env(), "BAD_ARGUMENT", "not a table specification");
   if (const Fault fault = shard_->addTable(spec)) return fail(info.Env(), fault);
+  return info.Env().Undefined();
+}
+
+Napi::Value ShardObject::dropTable(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const std::uint32_t table = arguments.u32();
+  if (arguments.ok()) shard_->dropTable(table);
   return info.Env().Undefined();
 }
 

@@ -6,11 +6,11 @@ Napi::Function SinkObject::define(Napi::Env env) {
   using S = SinkObject;
   return DefineClass(
       env, "NativeSink",
-      {InstanceMethod<&S::start>("start"), InstanceMethod<&S::learn>("learn"),
-       InstanceMethod<&S::apply>("apply"), InstanceMethod<&S::content>("content"),
-       InstanceMethod<&S::lacking>("lacking"), InstanceMethod<&S::recover>("recover"),
-       InstanceMethod<&S::check>("check"), InstanceMethod<&S::takeCompleted>("takeCompleted"),
-       InstanceMethod<&S::nextPending>("nextPending"),
+      {InstanceMethod<&S::dropTable>("dropTable"), InstanceMethod<&S::start>("start"),
+       InstanceMethod<&S::learn>("learn"), InstanceMethod<&S::apply>("apply"),
+       InstanceMethod<&S::content>("content"), InstanceMethod<&S::lacking>("lacking"),
+       InstanceMethod<&S::recover>("recover"), InstanceMethod<&S::check>("check"),
+       InstanceMethod<&S::takeCompleted>("takeCompleted"), InstanceMethod<&S::nextPending>("nextPending"),
        InstanceMethod<&S::dropAccumulators>("dropAccumulators"),
        InstanceAccessor<&S::accumulators>("accumulators"), InstanceMethod<&S::nextExcluded>("nextExcluded"),
        InstanceMethod<&S::excludedBlocks>("excludedBlocks"), InstanceAccessor<&S::complete>("complete"),
@@ -42,6 +42,14 @@ bool SinkObject::open(Napi::Env env) const {
 }
 
 std::uint32_t SinkObject::member(Arguments& arguments) const { return arguments.u32(sink_->members() - 1); }
+
+Napi::Value SinkObject::dropTable(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const std::uint32_t table = arguments.u32();
+  if (arguments.ok()) sink_->dropTable(table);
+  return info.Env().Undefined();
+}
 
 Napi::Value SinkObject::start(const Napi::CallbackInfo& info) {
   if (!open(info.Env())) return info.Env().Undefined();

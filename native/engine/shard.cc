@@ -22,6 +22,22 @@ Fault Shard::addTable(const TableSpec& spec) {
   return {};
 }
 
+void Shard::dropTable(std::uint32_t id) {
+  const auto found = tables_.find(id);
+  if (found == tables_.end()) return;
+  const Table& t = *found->second;
+  const Figures gone = figuresOf(t);
+  totals_.rows -= gone.rows;
+  totals_.bytes -= gone.bytes;
+  totals_.openBytes -= gone.openBytes;
+  std::erase(dirty_, &t);
+  for (const ColumnKind kind : {kKeys, kRows}) absent_[kind].changed(id * 2 + kind, {}, gone.absent[kind]);
+  if (snapshot_) snapshot_->drop(t);
+  equations_.clear();
+  missing_.clear();
+  tables_.erase(found);
+}
+
 Fault Shard::adopt(std::uint32_t id, std::uint32_t extent) {
   Table* t = find(id);
   if (!t) return {"UNKNOWN_TABLE", "no such table in this shard"};

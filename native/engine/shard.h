@@ -73,6 +73,9 @@ class Shard {
 
   /** Adds a table. One that is there takes the learning rate of `spec`; everything else must be the same. */
   Fault addTable(const TableSpec& spec);
+  /** Frees the table: its rows, its part of the open batch, of equations and of the open snapshot. Nothing if
+   * it is not there. */
+  void dropTable(std::uint32_t id);
   Fault adopt(std::uint32_t table, std::uint32_t extent);
   /** Extents of these tables that `adopt` takes when there is memory. */
   Fault checkExtents(const std::vector<ExtentOf>& extents) const;

@@ -65,6 +65,20 @@ void Sink::exclude(Member& member, std::uint32_t table, Share& share, ColumnKind
   member.excluded[kind].changed(table * 2 + kind, set, before);
 }
 
+void Sink::dropTable(std::uint32_t id) {
+  const Sums* sums = find(id);
+  if (!sums) return;
+  accumulators_.clear();
+  for (Member& m : members_) {
+    const auto share = m.shares.find(id);
+    if (share == m.shares.end()) continue;
+    for (const ColumnKind kind : {kKeys, kRows}) exclude(m, id, share->second, kind, 0);
+    m.shares.erase(share);
+  }
+  bytes_ -= sums->columns[kKeys].bytes() + sums->columns[kRows].bytes();
+  tables_.erase(id);
+}
+
 Fault Sink::start(std::uint32_t member, const std::vector<ExtentOf>& extents) {
   if (Fault fault = checkExtents(extents)) return fault;
   Member& m = members_[member];

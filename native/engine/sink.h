@@ -39,6 +39,8 @@ class Sink {
   std::uint32_t members() const { return static_cast<std::uint32_t>(members_.size()); }
   // These functions carry out messages of peers. If the system refuses memory they fail with MEMORY_LIMIT and
   // have applied nothing, except for the accumulators of the blocks in `created`.
+  /** Frees the sums of the table, and what is known of its members. Drops all accumulators. */
+  void dropTable(std::uint32_t id);
   Fault start(std::uint32_t member, const std::vector<ExtentOf>& extents);
   Fault learn(std::uint32_t member, const std::vector<ExtentOf>& extents);
   /** `again`: blocks for which the member was lacking and is pending now. */

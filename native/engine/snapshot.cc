@@ -111,6 +111,18 @@ Snapshot::Part* Snapshot::find(const Table& table) {
   return found == parts_.end() || found->table != &table ? nullptr : &*found;
 }
 
+void Snapshot::drop(const Table& table) {
+  Part* const part = find(table);
+  if (!part) return;
+  for (const Page& page : part->pages) charge_.set(charge_.bytes() - page.room * rowBytes(table.spec()));
+  sets_.set(sets_.bytes() - part->left.bytes());
+  const auto place = static_cast<std::size_t>(
+      std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return &p == part; }) - parts_.begin());
+  parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(place));
+  if (place < left_) left_--;
+  if (place < kept_) kept_--;
+}
+
 void Snapshot::keep(const Table& table, const std::vector<std::uint32_t>& slots) {
   Part* const found = find(table);
   if (!found || !found->left.count()) return;

@@ -67,6 +67,8 @@ class Snapshot {
   /** Before rows at these slots of `table` change; slots that had no key are passed over. Never fails: where
    * the system refuses memory the snapshot is broken. */
   void keep(const Table& table, const std::vector<std::uint32_t>& slots);
+  /** Before the table goes: none of its rows is handed out any more. */
+  void drop(const Table& table);
   bool broken() const { return broken_; }
   /** Memory of rows that were kept and not handed out yet. */
   std::size_t keptBytes() const { return charge_.bytes(); }

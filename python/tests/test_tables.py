@@ -282,6 +282,24 @@ def test_tables_are_listed_with_their_sizes(client: kintsugi.Client) -> None:
     assert code_of(error) == "BAD_ARGUMENT"
 
 
+def test_a_dropped_table_leaves_its_name_to_another_one(
+    client: kintsugi.Client,
+) -> None:
+    name = f"t-{uuid4()}"
+    table = client.create_table(name, 2, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros())
+    table.push([1], np.ones((1, 2))).result()
+    table.drop()
+    assert name not in [each.name for each in client.tables()]
+    for work in [lambda: table.pull([1]), lambda: table.push([1], np.ones((1, 2))), table.drop]:
+        with pytest.raises(Error, match="was dropped"):
+            work()
+    with pytest.raises(Error, match="UNKNOWN_TABLE"):
+        client.table(name)
+    again = client.create_table(name, 3, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros())
+    assert (again.pull([1]) == np.zeros((1, 3))).all()
+    assert len(again) == 0
+
+
 def test_the_rate_of_a_table_is_set_for_everybody(
     client: kintsugi.Client, cluster: kintsugi.LocalCluster
 ) -> None:

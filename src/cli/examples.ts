@@ -27,6 +27,7 @@ export const EXAMPLES: Readonly<Record<string, string>> = {
   operator: 'kintsugi operator --namespace training',
   'table list': `kintsugi table list --limit 1000 ${AT}`,
   'table show': `kintsugi table show items ${AT}`,
+  'table drop': `kintsugi table drop items-of-last-year ${AT}`,
   'table set': `kintsugi table set items lr=0.01 ${AT}`,
   'checkpoint now': `kintsugi checkpoint now ${AT}`,
   'checkpoint set': `kintsugi checkpoint set s3://bucket/job --every 10m ${AT}`,

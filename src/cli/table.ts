@@ -1,4 +1,4 @@
-/** `kintsugi table`: the tables of a running job, with their specifications and sizes, and their rates. */
+/** `kintsugi table`: lists and shows the tables of a running job, changes their rates, and drops them. */
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
 import { bytesText, countText, harmless, table } from '../fleet/local/text.js';
@@ -95,6 +95,11 @@ async function runSet(name: string, settings: string[], flags: ShowFlags): Promi
   print(flags.json, { table: name, lr, was }, () => [`table ${name}: lr ${was} -> ${lr}`]);
 }
 
+async function runDrop(name: string, flags: ShowFlags): Promise<void> {
+  await withClient(flags, (client) => client.table(name).drop());
+  print(flags.json, { dropped: name }, () => [`table ${name} is dropped`]);
+}
+
 export function registerTable(program: Command): void {
   const command = program.command('table').description('The tables of a running job.');
   withScheduler(
@@ -123,4 +128,12 @@ export function registerTable(program: Command): void {
   )
     .option('--json', 'print JSON: table, lr and was', false)
     .action(runSet);
+  withScheduler(
+    command
+      .command('drop')
+      .description('Drop a table with all its rows, durably: its name is free, and no row comes back.')
+      .argument('<name>', 'name of the table'),
+  )
+    .option('--json', 'print JSON: dropped', false)
+    .action(runDrop);
 }

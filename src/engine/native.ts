@@ -107,6 +107,8 @@ export interface NativeShard {
    * pushes from now on; throws if anything else differs.
    */
   addTable(table: EngineTable): void;
+  /** Frees a table, if it is there, also in the open batch, equations and the open snapshot. */
+  dropTable(id: number): void;
   /**
    * After `addTable`: the shard's history used slots below `extent`; those blocks are absent until installed.
    * The budget refuses nothing here. Throws MEMORY_LIMIT where the system refuses memory.
@@ -259,6 +261,8 @@ export interface CompletedBlocks {
  * some blocks. Such a sink cannot follow its streams any more and must be replaced.
  */
 export interface NativeSink {
+  /** Frees the sums of a table, and drops all accumulators. Nothing if it is not there. */
+  dropTable(id: number): void;
   /** Member starts (or starts afresh) with nothing included below these extents. */
   start(member: number, extents: Extent[]): void;
   /**

@@ -107,6 +107,8 @@ export interface CheckpointDraft {
   barrier: boolean;
   pools: Pool[];
   tables: SavedTable[];
+  /** As the map had it: tells whether a table was dropped between two checkpoints of a job. */
+  lastTable?: number;
   samples?: SavedSamples;
   /** Shards of all pools but the lost ones for a full job; for an export, shards of pools with its tables. */
   shards: SavedShard[];
@@ -238,6 +240,7 @@ const FIELDS: { [K in keyof Required<Manifest>]: FieldCheck } = {
   barrier: bool,
   pools: list(record({ name: text, k: positive, r: natural, firstGroup: natural, groups: positive })),
   tables: list(object),
+  lastTable: optional(natural),
   samples: optional(samples),
   shards: list(
     record({

@@ -10,8 +10,10 @@ import type { MapDiff, MapMessage } from './membership.js';
 /** The message that takes a peer from map `before` to map `after` of the same job. */
 export function diffOf(before: ClusterMap, after: ClusterMap): MapDiff | MapMessage {
   const { groups, nodes, tables } = after;
-  const grows = groups.length >= before.groups.length && tables.length >= before.tables.length;
-  if (!grows || after.pools !== before.pools) return { t: 'map', map: after };
+  // Drops of tables are rare, so a diff knows none.
+  const isDrop = after.lastTable !== before.lastTable || tables.length < before.tables.length;
+  if (isDrop || groups.length < before.groups.length || after.pools !== before.pools)
+    return { t: 'map', map: after };
   return {
     t: 'mapDiff',
     from: before.epoch,

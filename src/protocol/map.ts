@@ -141,7 +141,13 @@ export interface ClusterMap {
   /** The groups by id. Empty until enough nodes have joined. */
   groups: Group[];
   nodes: NodeEntry[];
+  /** By their ids, ascending. */
   tables: TableSpec[];
+  /**
+   * No table has an id up to this one, but for those in `tables`, and none ever will (rule 47). Each drop of
+   * a table raises it, so it tells one drop from the next. Undefined: the job has dropped none.
+   */
+  lastTable?: number;
 }
 
 export const EMPTY_MAP: ClusterMap = { epoch: 0, job: '', pools: [], groups: [], nodes: [], tables: [] };
@@ -163,6 +169,11 @@ export function shardAt(pool: Pool, group: number, member: number): number {
 
 export function poolOf(map: ClusterMap, name: string): Pool | undefined {
   return map.pools.find((pool) => pool.name === name);
+}
+
+/** The highest id that is used up. */
+export function lastTableOf({ tables, lastTable = 0 }: Pick<ClusterMap, 'tables' | 'lastTable'>): number {
+  return Math.max(lastTable, tables.at(-1)?.id ?? 0);
 }
 
 export function tableByName(map: ClusterMap, name: string): TableSpec | undefined {

@@ -50,6 +50,15 @@ export interface SavePlan {
   barrier?: boolean;
 }
 
+/** Both plans save the same to the same place, at the same times. */
+export function isSamePlan(plan: SavePlan, known: SavePlan): boolean {
+  const { url, everyMs, keep, rate, kind, tables, barrier = false } = plan;
+  const sameTables = tables?.join() === known.tables?.join();
+  const sameTimes = everyMs === known.everyMs && keep === known.keep && rate === known.rate;
+  const sameKind = kind === known.kind && barrier === (known.barrier ?? false);
+  return url === known.url && sameKind && sameTimes && sameTables;
+}
+
 /** A file of a checkpoint with rows of one shard. The last file of a shard has its de-duplication state. */
 export type SavedSegment = [name: string, bytes: number, sha256: string, rows: number];
 

@@ -79,6 +79,8 @@ const TABLE = {
   tablesCreated: ['scheduler>client'],
   setTable: ['client>scheduler'],
   tableSet: ['scheduler>client'],
+  dropTable: ['client>scheduler'],
+  tableDropped: ['scheduler>client'],
   status: ['client>scheduler'],
   statusReply: ['scheduler>client'],
   scale: ['client>scheduler'],

@@ -42,4 +42,19 @@ export interface TableSet {
   message?: string;
 }
 
-export type TableMessage = CreateTables | TablesCreated | SetTable | TableSet;
+/** The table with this id goes. If it is gone that is no error: the question may be a repeated one. */
+export interface DropTable {
+  t: 'dropTable';
+  id: number;
+  table: number;
+}
+/** The drop is durable, and every owner of a shard has the map of this epoch. */
+export interface TableDropped {
+  t: 'tableDropped';
+  id: number;
+  epoch: number;
+  code?: ErrorCode;
+  message?: string;
+}
+
+export type TableMessage = CreateTables | TablesCreated | SetTable | TableSet | DropTable | TableDropped;

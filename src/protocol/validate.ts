@@ -111,6 +111,7 @@ const map = record({
   groups,
   nodes,
   tables,
+  lastTable: optional(natural),
 });
 const recovery = record({
   ...shard,
@@ -269,6 +270,8 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
   },
   tablesCreated: { id: natural, tables: list(object), code: optional(code), message: optional(text) },
   setTable: { id: natural, name: text, lr: finite },
+  dropTable: { id: natural, table: natural },
+  tableDropped: { id: natural, epoch: natural, code: optional(code), message: optional(text) },
   tableSet: { id: natural, epoch: natural, code: optional(code), message: optional(text) },
   status: { id: natural },
   statusReply: { id: natural, status: object },

@@ -71,6 +71,8 @@ export interface SimConfig {
   busy: number;
   /** Seed of the learning rates that users set; 0: nobody sets any. */
   rates: number;
+  /** Seed of the users who drop a table and create it again; 0: nobody does. */
+  drops: number;
   /** True: one of the nodes that die never comes back. A spare takes its place. */
   gone: boolean;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
@@ -329,6 +331,12 @@ export function ratesOf(seed: number): { rates: number } {
   return { rates: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
 }
 
+/** Draws the seed of the droppers of a schedule; 0: it has none. */
+export function dropsOf(seed: number): { drops: number } {
+  const random = new Random(seed + 0xd709);
+  return { drops: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
+}
+
 /** The table whose rate is set (tables.ts). */
 const SET_TABLE = 'r3';
 
@@ -373,6 +381,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     turns: 0,
     busy: 0,
     rates: 0,
+    drops: 0,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     bystander: 0.1,

@@ -48,6 +48,8 @@ const WATCHED: Record<string, string> = {
   instants: 'instant',
   restores: 'killAll',
   restored: 'restore.done',
+  drops: 'tableDropped',
+  pullsOfGone: 'pulledGone',
 };
 
 /** A schedule that should have completed, or broke a guarantee. */

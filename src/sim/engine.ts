@@ -57,6 +57,13 @@ export class RememberingShard implements NativeShard {
     this.real.addTable(table);
   }
 
+  dropTable(id: number): void {
+    this.forget();
+    const at = this.tables.findIndex((table) => table.id === id);
+    if (at >= 0) this.tables.splice(at, 1);
+    this.real.dropTable(id);
+  }
+
   adopt(table: number, extent: number): void {
     this.needMemory();
     this.forget();
@@ -256,6 +263,11 @@ class RememberingSink implements NativeSink {
   private forget(): void {
     this.whole = this.active = undefined;
     this.excluded.length = 0;
+  }
+
+  dropTable(id: number): void {
+    this.forget();
+    this.real.dropTable(id);
   }
 
   start(member: number, extents: Extent[]): void {

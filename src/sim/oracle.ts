@@ -12,6 +12,7 @@ import type { NativeShard } from '../engine/native.js';
 import type { OptimizerKind } from '../engine/optimizers.js';
 import type { PeerId } from '../protocol/map.js';
 import type { DedupEntry } from '../protocol/messages.js';
+import type { Droppers } from './droppers.js';
 import type { Learner } from './learners.js';
 import type { SetRates } from './rates.js';
 import { RANGES, rowsOf, type SimulatedSections, type Store } from './sections.js';
@@ -39,6 +40,8 @@ interface KnownPush {
   process: number;
   /** Rates that were set when it began. */
   since: number;
+  /** Life of the table that is dropped, if the push names it. */
+  life?: number | undefined;
 }
 
 /** A shard of a checkpoint. */
@@ -49,6 +52,8 @@ export interface SavedShardRows {
   /** The bit mask of a writer's row in the main table. */
   maskOf(writer: number): number;
 }
+
+type LifeCheck = [table: string, owner: number, shard: number, row: Float32Array, mask: number, life: number];
 
 function countBits(mask: number): number {
   let count = 0;
@@ -75,6 +80,7 @@ export class Oracle {
   constructor(
     private readonly sections: SimulatedSections,
     private readonly rates: SetRates,
+    private readonly droppers: Pick<Droppers, 'isEnding'>,
   ) {}
 
   /** Notes the writer's next push to a shard. Returns its number, from 1. */
@@ -170,10 +176,14 @@ export class Oracle {
       tables.map(({ dim }) => dim),
     );
     const mask = this.checkOwnRow(writer.owner, shard, found[0]!, acknowledged);
-    for (const [i, { name, learner, dim, rated }] of tables.entries()) {
+    for (const [i, { name, learner, dim, rated, life }] of tables.entries()) {
       if (i === 0) continue;
       if (rated) {
         this.checkRates(name, writer.owner, shard, found[i]!, mask);
+        continue;
+      }
+      if (life !== undefined) {
+        this.checkLife(name, writer.owner, shard, found[i]!, mask, life);
         continue;
       }
       const expected = learner
@@ -186,6 +196,15 @@ export class Oracle {
   private checkRates(table: string, owner: number, shard: number, row: Float32Array, mask: number): void {
     const since = (this.sent.get(place(owner, shard)) ?? []).map((push) => push.since);
     this.rates.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, since);
+  }
+
+  /** A row of the table that is dropped has the pushes that named this life of it, and no others. */
+  private checkLife(...[table, owner, shard, row, mask, life]: LifeCheck): void {
+    if (this.droppers.isEnding(life)) return;
+    let sum = 0;
+    for (const [i, push] of (this.sent.get(place(owner, shard)) ?? []).entries())
+      if (push.life === life && (mask & bit(i + 1)) !== 0) sum += bit(i + 1);
+    this.compare(`${table} life ${life}`, shard, row, new Float32Array(row.length).fill(sum));
   }
 
   private learnt(
@@ -310,8 +329,12 @@ export class Oracle {
       const floats = tables.map(({ dim, learner }) => (learner ? learner.width(dim) * writers.length : dim));
       const rows = rowsOf(read(this.sections.wholeRows(store, number, writers)), floats);
       const mask = this.checkOwnRow(owner, here, rows[0]!, this.acknowledged(owner, here), whole);
-      for (const [i, { name, dim, learner, rated }] of tables.entries()) {
+      for (const [i, { name, dim, learner, rated, life }] of tables.entries()) {
         if (i === 0) continue;
+        if (life !== undefined) {
+          this.checkLife(name, owner, here, rows[i]!, mask, life);
+          continue;
+        }
         if (rated) {
           this.checkRates(name, owner, here, rows[i]!, mask);
           continue;

@@ -143,6 +143,8 @@ export class SimulatedReplicas implements ReplicaSide {
       const owner = node?.ownerAt(g, m);
       if (owner?.gen !== state.gen || !owner.complete || owner.native.dirty) continue;
       if (owner.stream.seq !== state.seq) continue;
+      // The owner or the replica does not know yet that a table was created or dropped.
+      if (idsOf(node!.map) !== idsOf(core.map)) continue;
       this.cluster.count('replica.compared');
       const [all, here] = [contentOf(owner.native), contentOf(state.native)];
       const { tables } = core.map;
@@ -184,6 +186,8 @@ export class SimulatedReplicas implements ReplicaSide {
     for (const core of this.cores.values()) core.close();
   }
 }
+
+const idsOf = ({ tables }: ClusterMap): string => tables.map(({ id }) => id).join();
 
 function contentOf(shard: unknown): EngineContent {
   return (shard as RememberingShard).content();

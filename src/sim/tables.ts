@@ -16,6 +16,8 @@ export interface SimTable extends Omit<TableSpec, 'id'> {
   learner: Learner | undefined;
   /** True: its learning rate is set meanwhile, and its rows tell the rate of each push (rates.ts). */
   rated: boolean;
+  /** Number of its life: it is dropped and created again meanwhile (droppers.ts). Undefined: it is not. */
+  life?: number;
 }
 
 const ADDING: OptimizerSpec = { kind: 'sgd', lr: -1 };
@@ -39,8 +41,13 @@ export function tablesOfPool(pool: string, extra: string): SimTable[] {
   return [main, ...more.map((name) => table(pool, name, Number(name.slice(1)), learnerOf(name)))];
 }
 
+/** The table that is dropped and created again. Its seed, which zeros do not need, is its life. */
+export function tableOfLife(life: number): SimTable {
+  return { ...table('embedding', 't2', 2), seed: life, life };
+}
+
 /** The specification as a message has it, without other fields. */
-export function specOf({ learner: _, rated: __, ...spec }: SimTable): Omit<TableSpec, 'id'> {
+export function specOf({ learner: _, rated: __, life: ___, ...spec }: SimTable): Omit<TableSpec, 'id'> {
   return spec;
 }
 

@@ -4,11 +4,12 @@
  */
 import { listSections, PsClientCore } from '../core/client/client.js';
 import { type Busy, IDLE } from '../core/client/state.js';
-import { type ClusterMap, locate, SCHEDULER, shardCount } from '../protocol/map.js';
+import { type ClusterMap, followedBy, locate, SCHEDULER, shardCount } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
 import type { SimulatedCluster } from './cluster.js';
 import { silentClients } from './config.js';
+import { checkTables, Droppers } from './droppers.js';
 import { Oracle, type SavedShardRows, shardOf } from './oracle.js';
 import { Random } from './random.js';
 import type { Draft, SavedContent } from './saved.js';
@@ -29,6 +30,7 @@ export class Traffic implements Workload {
   private readonly sections: SimulatedSections;
   private readonly oracle: Oracle;
   readonly setters: Setters;
+  readonly droppers: Droppers;
   private readonly workers: SimulatedWorkers;
   private readonly scans: Scans;
   /** Client process and shard -> the section that asks for its rows there. */
@@ -52,7 +54,8 @@ export class Traffic implements Workload {
       this.tables = [...this.tables, ...tablesOfPool('mirrored', config.mirroredExtra)];
     this.sections = new SimulatedSections(native, this.tables);
     this.setters = new Setters(cluster, this.tables);
-    this.oracle = new Oracle(this.sections, this.setters.rates);
+    this.droppers = new Droppers(cluster);
+    this.oracle = new Oracle(this.sections, this.setters.rates, this.droppers);
     this.workers = new SimulatedWorkers(
       cluster,
       this.sections,
@@ -158,7 +161,7 @@ export class Traffic implements Workload {
       if (actor.hold?.id === message.id) actor.hold = undefined;
       return true;
     }
-    if (this.setters.received(index, message)) return true;
+    if (this.droppers.received(index, message) || this.setters.received(index, message)) return true;
     return this.isWorker(index) && this.workers.received(index, actor, message);
   }
 
@@ -166,6 +169,11 @@ export class Traffic implements Workload {
   known(): boolean {
     this.stores ??= this.sections.stores(this.cluster.control.disk.map);
     return this.stores !== undefined;
+  }
+
+  /** The pools with the tables that a client knows. */
+  private storesOf({ core }: ClientActor): readonly Store[] {
+    return this.droppers.storesIn(core.map, this.stores!);
   }
 
   private push(index: number, actor: ClientActor): void {
@@ -176,7 +184,8 @@ export class Traffic implements Workload {
     const owner = this.clientNumber(index);
     const ticket = this.nextTicket++;
     const items = [];
-    for (const store of this.stores!) {
+    for (const store of this.storesOf(actor)) {
+      const life = store.tables.find((table) => table.life !== undefined)?.life;
       const shards = shardCount(store.pool);
       for (let shard = 0; shard < shards; shard++) {
         if (!random.chance(this.stores!.length * shards === 1 ? 1 : 0.6)) continue;
@@ -184,7 +193,7 @@ export class Traffic implements Workload {
         const amount = 1 + random.below(5);
         const { group, member } = locate(store.pool, shard);
         const { process } = actor;
-        const push = { ticket, shared, amount, process };
+        const push = { ticket, shared, amount, process, life };
         const number = this.oracle.begin(owner, shardOf(group, member), push);
         const section = this.sections.push(store, shard, { owner, process }, { number, shared, amount });
         items.push({ g: group, m: member, section });
@@ -198,13 +207,13 @@ export class Traffic implements Workload {
     if (actor.pulls.size > 3 || !knows(actor, this.tables)) return;
     const { random } = this.cluster;
     const owner = this.clientNumber(index);
-    const store = random.pick(this.stores!);
+    const store = random.pick(this.storesOf(actor));
     const shard = random.below(shardCount(store.pool));
     const { group, member } = locate(store.pool, shard);
     const at = shardOf(group, member);
     const ticket = this.nextTicket++;
     actor.pulls.set(ticket, { store, shard: at, acknowledged: this.oracle.acknowledged(owner, at) });
-    const name = `${actor.process}/${at}`;
+    const name = `${actor.process}/${at}/${store.tables.at(-1)!.id}`;
     let section = this.pullSections.get(name);
     if (!section) {
       section = this.sections.pull(store, shard, { owner, process: actor.process });
@@ -231,7 +240,10 @@ export class Traffic implements Workload {
   private onDone(actor: ClientActor, { ticket, error }: AnswerEffect & { kind: 'done' }): void {
     const { control } = this.cluster;
     if (error) {
-      if (error.code !== 'SESSION_EXPIRED') this.checkFailure(error);
+      const life = actor.pulls.get(ticket)?.store.tables.at(-1)?.life;
+      const isGone = error.code === 'UNKNOWN_TABLE' && life !== undefined && this.droppers.isEnding(life);
+      if (isGone) this.cluster.count('pulledGone');
+      else if (error.code !== 'SESSION_EXPIRED') this.checkFailure(error);
       else {
         if (control.isOpen(actor.id!) || this.cluster.links.get(actor.link)?.peer === actor.id)
           throw new Violation(`client ${actor.id} was told that its session has ended`);
@@ -272,6 +284,7 @@ export class Traffic implements Workload {
       (writer) => writer >= RANGES,
     );
     this.oracle.rewindRates(this.setters.rewind(draft));
+    this.droppers.rewind(draft);
     this.workers.rewind(draft.samples, shards);
     if (reshaped)
       for (const { group, member } of draft.shards) this.oracle.forgetNumbers(shardOf(group, member));
@@ -356,8 +369,9 @@ export class Traffic implements Workload {
     const { cluster } = this;
     this.workers.check(lost.size === 0);
     cluster.clients[0]!.checks.clear();
+    const stores = this.droppers.storesIn(map, this.stores!);
     for (const group of map.groups) {
-      const store = this.stores![group.pool]!;
+      const store = stores[group.pool]!;
       let survives = true;
       for (const [m, entry] of group.data.entries()) {
         if (lost.has(`${group.id}/${m}`)) {
@@ -369,10 +383,15 @@ export class Traffic implements Workload {
         if (owner?.gen !== entry.gen) throw new Violation(`shard ${group.id}/${m} has no owner at rest`);
         if (!owner.complete)
           throw new Violation(`shard ${group.id}/${m} is neither complete nor called lost`);
+        checkTables(map, group.id, owner.native.extents());
         this.oracle.checkShard(store, owner.native, group.id, m, lost.size === 0);
         cluster.count(lost.size === 0 ? 'shardsChecked' : 'survivorsChecked');
       }
-      if (survives) for (const sink of group.sinks) this.checkEquation(group.id, sink);
+      for (const sink of group.sinks) {
+        const { native } = cluster.actorWith(sink.node)?.node?.sinkAt(sink.sid) ?? {};
+        for (const i of followedBy(group, sink).keys()) checkTables(map, group.id, native?.extents(i));
+        if (survives) this.checkEquation(group.id, sink);
+      }
     }
     for (const [kind, rows] of this.oracle.compared) cluster.count(`${kind}Compared`, rows);
     this.oracle.compared.clear();

@@ -12,6 +12,7 @@ import {
   answersOf,
   busyOf,
   drawConfig,
+  dropsOf,
   ratesOf,
   type SimConfig,
   slowOf,
@@ -45,6 +46,7 @@ const ofSeed = (seed: number) => ({
   ...busyOf(seed),
   ...turnsOf(seed),
   ...ratesOf(seed),
+  ...dropsOf(seed),
 });
 
 export interface ScheduleOutcome {
@@ -142,6 +144,7 @@ export class World {
     this.impostors.strike();
     this.watchers.strike();
     this.traffic.setters.strike();
+    this.traffic.droppers.strike();
     this.lives.step();
     if (cluster.phase !== 'forming' && this.steps % 8 === 0) faults.restarts();
     control.disks();
@@ -242,7 +245,7 @@ export class World {
 
   private quiet(): boolean {
     if (!this.settled() || !this.traffic.finished || !this.saves.finished) return false;
-    if (!this.traffic.setters.finished) return false;
+    if (!this.traffic.setters.finished || !this.traffic.droppers.finished) return false;
     if (!this.cluster.replicas.finished) return false;
     if (!this.control.sessionsSettled) return false;
     const { scheduler } = this.control;

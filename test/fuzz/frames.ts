@@ -184,6 +184,9 @@ const FIELDS: Record<Message['t'], object> = {
   createTables: { id: 2, specs: [{ ...asked, rate: 'set' }] },
   // No test has this table: a scheduler would set the rate of one.
   setTable: { id: 2, name: 'none', lr: 0.5 },
+  // Nor a table of this id.
+  dropTable: { id: 2, table: 4000 },
+  tableDropped: { id: 2, epoch: 9, code: 'LIMIT', message: 'later' },
   tableSet: { id: 2, epoch: 9, code: 'LIMIT', message: 'later' },
   tablesCreated: { id: 2, tables: [table], code: 'LIMIT', message: 'too many' },
   scale: { id: 2, ps: 8, timeoutMs: 0 },

@@ -1,13 +1,19 @@
-/** A valid message of each kind about replicas, events or telemetry. */
+/** A valid message of each kind about replicas, events or telemetry, and about a table that is there. */
 import type { EventMessage } from '../../src/protocol/events.js';
 import { packItems } from '../../src/protocol/items.js';
 import type { MessageOf } from '../../src/protocol/messages.js';
 import type { ReplicaMessage } from '../../src/protocol/replicas.js';
+import type { CreateTables, TableMessage, TablesCreated } from '../../src/protocol/tables.js';
 import type { TelemetryMessage } from '../../src/protocol/telemetry.js';
 
-type Kind = (EventMessage | ReplicaMessage | TelemetryMessage)['t'];
+type OfTable = Exclude<TableMessage, CreateTables | TablesCreated>;
+type Kind = (EventMessage | ReplicaMessage | TelemetryMessage | OfTable)['t'];
 
 export const LOOKING: { [K in Kind]: MessageOf<K> } = {
+  setTable: { t: 'setTable', id: 5, name: 't', lr: 0.5 },
+  dropTable: { t: 'dropTable', id: 5, table: 3 },
+  tableDropped: { t: 'tableDropped', id: 5, epoch: 9, code: 'NOT_READY', message: 'later' },
+  tableSet: { t: 'tableSet', id: 5, epoch: 9, code: 'LIMIT', message: 'later' },
   follow: { t: 'follow', g: 1, m: 0, gen: 4, id: 7, v: 9, have: [3, 60, 71] },
   followWant: { t: 'followWant', g: 1, m: 0, gen: 4, id: 7 },
   followProbe: { t: 'followProbe', n: 12, upTo: 7, items: [[7, 71]] },

@@ -166,8 +166,6 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   pulse: { t: 'pulse', node: 3, inc: 1, job: 'job', ageMs: 40, gapMs: 90 },
   confirmedLost: { t: 'confirmedLost', g: 0, m: 1, gen: 7, v: 9 },
   createTables: { t: 'createTables', id: 5, specs: [{ ...spec, rate: 'keep' }] },
-  setTable: { t: 'setTable', id: 5, name: 't', lr: 0.5 },
-  tableSet: { t: 'tableSet', id: 5, epoch: 9, code: 'LIMIT', message: 'later' },
   tablesCreated: {
     t: 'tablesCreated',
     id: 5,
@@ -281,6 +279,7 @@ const OPTIONAL: Record<string, string[]> = {
   attach: ['id', 'job', 'proof'],
   tablesCreated: ['code', 'message'],
   tableSet: ['code', 'message'],
+  tableDropped: ['code', 'message'],
   eventTold: ['code', 'message'],
   drain: ['change', 'restart'],
   leave: ['restart'],

@@ -12,7 +12,7 @@ import { compiledPath, planted } from '../../src/sim/mutants/mutant.js';
 import { type ScheduleOutcome, World } from '../../src/sim/world.js';
 
 const native = loadNative();
-const SCHEDULES = 250;
+const SCHEDULES = 300;
 const PROFILES: Profile[] = ['mixed', 'absent', 'ghosts', 'moves', 'losses', 'elastic', 'data', 'saves'];
 /** Counters that the schedules must have raised, or they prove nothing. */
 const COVERED = [

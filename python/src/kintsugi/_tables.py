@@ -41,6 +41,8 @@ class Table:
         """Digest and count of what this process has set before that, by the digest of its keys."""
         self.given_up: set[int] = set()
         """Keys of marks of values that this process has begun to set, and has failed."""
+        self.dropped = False
+        """Whether this process has dropped it."""
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.dim}, optimizer={self.optimizer})"
@@ -91,6 +93,17 @@ class Table:
         @raises Error BAD_ARGUMENT (for a rate that the optimizer does not take, and any of FTRL), CLOSED.
         """
         self._tables.set(self, number(lr, "lr"))
+
+    def drop(self) -> None:
+        """Drops the table with all its rows, for everybody and durably: it cannot be undone.
+
+        Afterwards its memory is free, and so is its name: a table that is created under it is another one and
+        begins empty. Checkpoints and exports that were made before keep it. Processes that train it get
+        UNKNOWN_TABLE.
+
+        @raises Error UNKNOWN_TABLE, NOT_READY (while the job loads shards from a checkpoint), CLOSED.
+        """
+        self._tables.drop(self)
 
     def items(self, batch: int = 65_536, *, state: bool = False) -> Iterator[tuple[Keys, Rows]]:
         """All rows, in batches of at most `batch`: keys, and their rows, len(keys) x dim (`state`: width).
@@ -144,6 +157,8 @@ class Tables:
     def find(self, given: Table | str) -> Table:
         """The table of a name, or that another client of this job has. @raises Error UNKNOWN_TABLE."""
         if isinstance(given, Table):
+            if given.dropped:
+                raise Error("UNKNOWN_TABLE", f"table {given.name!r} was dropped")
             return given if given._tables is self else self._own(given)
         name = text(given, "table must be a table of this job or its name: the name")
         known = self._known.get(name)
@@ -162,6 +177,13 @@ class Tables:
     def set(self, table: Table, lr: float) -> None:
         """See `Table.set`."""
         self._of_spec(self.connection.ask({"op": "setTable", "name": table.name, "lr": lr}))
+
+    def drop(self, table: Table) -> None:
+        """See `Table.drop`."""
+        self.find(table)
+        self.connection.ask({"op": "dropTable", "name": table.name})
+        table.dropped = True
+        self._known.pop(table.name, None)
 
     def _of_spec(self, spec: dict[str, Any]) -> Table:
         table = self._known.setdefault(spec["name"], Table(self, spec))

@@ -7,6 +7,7 @@ import type { Refusal } from '../../protocol/messages.js';
 import type { Deferred, OwnerHost, PullOwner } from '../shard/host.js';
 import { ContentBytes } from '../shared/content-bytes.js';
 import { DeltaBytes } from '../shared/delta-bytes.js';
+import { NONE_GONE } from '../shared/gone-tables.js';
 import { Meter } from '../shared/meter.js';
 import { Outbox } from '../shared/outbox.js';
 import { Pace } from '../shared/pace.js';
@@ -29,8 +30,8 @@ export class NodeHost implements OwnerHost {
   readonly deltaBytes: DeltaBytes;
   readonly contentBytes: ContentBytes;
   readonly replies: Replies;
-  /** The newest map that came. It is replaced, never changed, and its epoch only grows. */
-  map: ClusterMap = EMPTY_MAP;
+  private newest: ClusterMap = EMPTY_MAP;
+  gone = NONE_GONE;
   /** Milliseconds of the newest tick; 0 before the first one. */
   now = 0;
   /** Owners with an open batch: exactly these are flushed at the end of the turn. */
@@ -52,6 +53,16 @@ export class NodeHost implements OwnerHost {
     this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
     this.contentBytes = new ContentBytes(policy.maxDeltaBytes);
     this.replies = new Replies(this.out, this.meter, policy.maxRowsBytes, (bytes) => hooks.discard(bytes));
+  }
+
+  /** The newest map that came. It is replaced, never changed, and its epoch only grows. */
+  get map(): ClusterMap {
+    return this.newest;
+  }
+
+  set map(map: ClusterMap) {
+    this.newest = map;
+    this.gone = this.gone.by(map);
   }
 
   // ---- for owners

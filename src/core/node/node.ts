@@ -76,7 +76,7 @@ export class PsNode {
     this.saving = new Saving(host, owners);
     this.loading = new Loading(host, owners, native);
     this.shards = new Shards(host, native, memory, owners, this.saving, this.loading, this.sinks);
-    this.queries = new Queries(host.out, owners, this.sinks);
+    this.queries = new Queries(host, owners, this.sinks);
     const requests = new NodeRequests(host, owners, this.queries, this.hooks.holds);
     this.queue = new RequestQueue(host, requests);
     this.sessions = new NodeSessions(host.out, policy, owners);
@@ -215,22 +215,25 @@ export class PsNode {
   private onMap(message: MessageOf<'map'> | MessageOf<'mapDiff'>): void {
     // A whole map comes with a welcome, too: a scheduler that was started again knows nothing of this node.
     if (message.t === 'map') this.reporter.everything();
-    const { host } = this;
+    const { host, owners, sinks } = this;
     const before = host.map;
     const change = changeBy(before, message);
     if (typeof change === 'string') return;
     const { map, groups } = change;
     if (groups.some((group) => hasNewOwner(before.groups[group.id], group))) host.pace.disturbed(host.now);
     host.map = map;
+    // Rule 47: tables are gone with the map that does not have them.
+    const dropped = host.gone.since(before);
+    if (dropped.length > 0) for (const each of [...sinks.all(), ...owners.values()]) each.dropTables(dropped);
     for (const group of groups) {
       if (hasMove(group) && isParted(group)) this.moving.add(group.id);
       else this.moving.delete(group.id);
       this.shards.place(group);
     }
-    this.sinks.onMap(map, groups);
-    this.sinks.applyVersions(groups);
+    sinks.onMap(map, groups);
+    sinks.applyVersions(groups);
     this.shards.applyVersions(groups);
-    if (map.tables !== before.tables) for (const owner of this.owners.values()) owner.onTables(map);
+    if (map.tables !== before.tables) for (const owner of owners.values()) owner.onTables(map);
     for (const { from, message: parked, parts } of this.parked.takeAll())
       this.receiveParked(from, parked, parts);
   }

@@ -7,8 +7,8 @@ import type { MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import { bytes } from '../shared/bytes.js';
 import { takingForeign } from '../shared/engine.js';
-import type { Outbox } from '../shared/outbox.js';
 import type { Work } from '../shared/turn.js';
+import type { NodeHost } from './host.js';
 import type { Owners } from './owners.js';
 import type { Sinks } from './sinks.js';
 
@@ -23,7 +23,7 @@ export function workOfKeys({ max }: MessageOf<'keys'>): Work {
 
 export class Queries {
   constructor(
-    private readonly out: Outbox,
+    private readonly host: Pick<NodeHost, 'out' | 'gone'>,
     private readonly owners: Owners,
     private readonly sinks: Sinks,
   ) {}
@@ -33,12 +33,15 @@ export class Queries {
     if (!owner) return;
     const max = Math.min(message.max, MAX_KEYS_PER_PAGE);
     const { table, order, from: first } = message;
+    // Rule 47: the client has an older map.
+    if (this.host.gone.has(table))
+      return this.host.out.send(from, { t: 'reject', id: message.id, items: [[0, 'UNKNOWN_TABLE']] });
     const { keys, next } = takingForeign(() =>
       order === 'key'
         ? owner.native.keysInOrder(table, BigInt(first), max)
         : owner.native.keys(table, Number(first), max),
     );
-    this.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
+    this.host.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
   }
 
   onShardStats(from: PeerId, message: MessageOf<'shardStats'>): void {
@@ -46,7 +49,7 @@ export class Queries {
     if (!owner) return;
     const extents = owner.native.extents();
     const tables = owner.native.stats();
-    this.out.send(from, { t: 'shardStatsReply', id: message.id, extents, tables });
+    this.host.out.send(from, { t: 'shardStatsReply', id: message.id, extents, tables });
   }
 
   onCheck(from: PeerId, message: MessageOf<'check'>): void {
@@ -54,7 +57,7 @@ export class Queries {
     if (sink) return sink.onCheck(message, from);
     const { id, g, sid } = message;
     const nothing = { checked: 0, unprotected: 0, mismatched: 0, unknown: true };
-    this.out.send(from, { t: 'checked', id, g, sid, ...nothing });
+    this.host.out.send(from, { t: 'checked', id, g, sid, ...nothing });
   }
 
   onReplica(
@@ -77,14 +80,14 @@ export class Queries {
       const position = owner.replicas.probed(from, upTo, has);
       if (position) positions.push(position);
     }
-    this.out.send(from, { t: 'followProbed', n, items: positions });
+    this.host.out.send(from, { t: 'followProbed', n, items: positions });
   }
 
   /** The owner of a shard that has all its keys; without one the question is rejected. */
   private readyOwner(from: PeerId, message: MessageOf<'keys'> | MessageOf<'shardStats'>): Owner | undefined {
     const owner = this.owners.at(message.g, message.m);
     if (owner?.phase === 'ACTIVE' && owner.native.keysReady) return owner;
-    this.out.send(from, { t: 'reject', id: message.id, items: [[0, 'WRONG_OWNER']] });
+    this.host.out.send(from, { t: 'reject', id: message.id, items: [[0, 'WRONG_OWNER']] });
     return undefined;
   }
 }

@@ -1,7 +1,7 @@
 /** Requests of clients. Each section of a push or pull goes to the owner that it is for. */
 import { KintsugiError } from '../../common/errors.js';
 import { Items } from '../../protocol/items.js';
-import type { PeerId } from '../../protocol/map.js';
+import { lastTableOf, type PeerId } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import { answerBytes } from '../../protocol/section-header.js';
 import type { RowsBuffer } from '../shard/host.js';
@@ -52,7 +52,7 @@ export class NodeRequests {
     const items = new Items(message.t, message.items);
     const size = isPush ? 4 : 2;
     const sections = sectionsOf(items, size, parts);
-    const [view, tables] = [viewOf(sections), this.host.map.tables.length];
+    const [view, tables] = [viewOf(sections), lastTableOf(this.host.map)];
     const work = { rows: 0, bytes: 0 };
     let start = 0;
     for (let i = 0; i < items.length; i++) {
@@ -90,7 +90,7 @@ export class NodeRequests {
     const { turn } = this.host;
     turn.request();
     const { push } = this.host.meter;
-    const [view, tables] = [viewOf(sections), this.host.map.tables.length];
+    const [view, tables] = [viewOf(sections), lastTableOf(this.host.map)];
     // A push to a shard that is not ours is not answered: the client sends it again when the map tells it
     // where.
     let start = 0;
@@ -123,7 +123,7 @@ export class NodeRequests {
     const sections = sectionsOf(items, 2, parts);
     const { now, meter } = this.host;
     const { pull } = meter;
-    const [view, tables] = [viewOf(sections), this.host.map.tables.length];
+    const [view, tables] = [viewOf(sections), lastTableOf(this.host.map)];
     const elsewhere: MessageOf<'reject'>['items'] = [];
     let start = 0;
     for (let i = 0; i < items.length; i++) {

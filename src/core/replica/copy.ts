@@ -57,12 +57,15 @@ export class ShardCopy {
     for (const { delta } of this.log.splice(0, count)) this.memory.giveBack(delta);
   }
 
-  /** Another ownership resumes at `base`. Deltas above the base were not durable and are rolled back. */
-  rollBack(gen: number, base: number): void {
+  /**
+   * Another ownership resumes at `base`. Deltas above the base were not durable and are rolled back: the part
+   * of each that is of tables which are still here.
+   */
+  rollBack(gen: number, base: number, part: (delta: Uint8Array) => Uint8Array): void {
     if (base < this.trim || base > this.seq)
       throw new KintsugiError('BAD_FRAME', `a stream at ${base}, which is not in ${this.trim}..${this.seq}`);
     while (this.seq > base) {
-      this.check(this.native.applyDelta(this.log.pop()!.delta));
+      this.check(this.native.applyDelta(part(this.log.pop()!.delta)));
       this.seq--;
     }
     this.gen = gen;

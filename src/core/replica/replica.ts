@@ -8,6 +8,7 @@ import { shardKey } from '../../protocol/items.js';
 import { type ClusterMap, type Group, type PeerId, SCHEDULER } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import { checkSender } from '../../protocol/senders.js';
+import { NONE_GONE } from '../shared/gone-tables.js';
 import { KnownMap } from '../shared/known-map.js';
 import { type Effect, Outbox } from '../shared/outbox.js';
 import { DeltaMemory } from './delta-memory.js';
@@ -69,6 +70,7 @@ export class ReplicaCore implements ReplicaShardHost {
   /** Tables of the map that are not served here, and all others. */
   private others: ReadonlySet<number> = new Set();
   private known: ReadonlySet<number> = new Set();
+  private gone = NONE_GONE;
 
   constructor(
     readonly native: NativeAddon,
@@ -119,11 +121,11 @@ export class ReplicaCore implements ReplicaShardHost {
   }
 
   leavesOut(table: number): boolean {
-    return this.others.has(table);
+    return this.others.has(table) || this.gone.has(table);
   }
 
   knows(table: number): boolean {
-    return this.known.has(table);
+    return this.known.has(table) || this.gone.has(table);
   }
 
   newId(): number {
@@ -215,9 +217,8 @@ export class ReplicaCore implements ReplicaShardHost {
   private onMap(message: MessageOf<'map'> | MessageOf<'mapDiff'>): void {
     const change = this.followed.take(message, this.now);
     if (!change) return;
-    const { tables } = change.before;
-    const newTables = this.map.tables !== tables;
-    if (newTables) this.onTables();
+    const newTables = this.map.tables !== change.before.tables;
+    if (newTables) this.onTables(change.before);
     for (const group of change.groups)
       for (const m of group.data.keys()) this.shardAt(group.id, m)?.onGroup(group);
     // A pool may have a table now that is to be served.
@@ -226,8 +227,11 @@ export class ReplicaCore implements ReplicaShardHost {
     for (const shard of this.shards.values()) shard.tick();
   }
 
-  private onTables(): void {
+  private onTables(before: ClusterMap): void {
     const { tables } = this.what;
+    this.gone = this.gone.by(this.map);
+    const dropped = this.gone.since(before);
+    if (dropped.length > 0) for (const shard of this.shards.values()) shard.dropTables(dropped);
     this.known = new Set(this.map.tables.map(({ id }) => id));
     if (!tables) return;
     const others = this.map.tables.filter(({ name }) => !tables.includes(name));

@@ -10,9 +10,9 @@ import { bytes, words } from '../shared/bytes.js';
 import { takingForeign } from '../shared/engine.js';
 import type { Outbox } from '../shared/outbox.js';
 import { Retry } from '../shared/retry.js';
+import { selected } from '../shared/sections.js';
 import { ShardCopy } from './copy.js';
 import type { DeltaMemory } from './delta-memory.js';
-import { selected } from './selection.js';
 
 export interface ReplicaPolicy {
   /** A question without an answer is asked again after this time. */
@@ -37,9 +37,9 @@ export interface ReplicaShardHost {
   readonly mapAt: number;
   /** Tables of a pool that are served here. */
   tables(pool: number): readonly EngineTable[];
-  /** The map has this table, and it is not one that is served here. */
+  /** The map has this table and it is not one that is served here, or the job has dropped it. */
   leavesOut(table: number): boolean;
-  /** The map has this table. */
+  /** The map has this table, or had it. */
   knows(table: number): boolean;
   newId(): number;
   /** Another shard may begin to be filled; asked at most once for each. */
@@ -127,6 +127,12 @@ export class ReplicaShard {
     for (const copy of [this.serving, this.filling]) this.addTables(copy?.native);
   }
 
+  /** Rule 47: the tables are gone. */
+  dropTables(tables: readonly number[]): void {
+    for (const copy of [this.serving, this.filling]) for (const id of tables) copy?.native.dropTable(id);
+    this.filled();
+  }
+
   private addTables(native: NativeShard | undefined): void {
     if (native) for (const table of this.host.tables(this.group.pool)) native.addTable(table);
   }
@@ -170,7 +176,7 @@ export class ReplicaShard {
       return;
     }
     if (message.how === 'resumed') {
-      (this.filling ?? this.serving)?.rollBack(stream.gen, message.base);
+      (this.filling ?? this.serving)?.rollBack(stream.gen, message.base, this.own);
       // Answers of the earlier owner about its position do not hold for the stream of this owner.
       this.probedAt = Number.NEGATIVE_INFINITY;
       stream.state = 'live';
@@ -209,13 +215,16 @@ export class ReplicaShard {
     this.asking.reset();
   }
 
+  /** The part of a delta that is of tables here: they may have become fewer since it came. */
+  private readonly own = (delta: Uint8Array): Uint8Array =>
+    selected(delta, (table) => !this.host.leavesOut(table));
+
   /** True: it was applied. */
   onDelta({ id, seq, committed }: MessageOf<'followDelta'>, delta: Uint8Array): boolean {
     const copy = this.live(id);
     if (!copy || seq <= copy.seq) return false;
     this.head = Math.max(this.head, seq);
-    const own = selected(delta, (table) => !this.host.leavesOut(table));
-    if (seq > copy.seq + 1 || !copy.apply(seq, own, committed)) {
+    if (seq > copy.seq + 1 || !copy.apply(seq, this.own(delta), committed)) {
       // A batch was lost, or is of a table that the next map has.
       this.stream = undefined;
       return false;
@@ -231,7 +240,10 @@ export class ReplicaShard {
   ): void {
     const { filling } = this;
     if (!filling || this.live(id) !== filling || seq !== filling.seq) return;
-    takingForeign(() => filling.native.install(words(blocks), content));
+    const list = words(blocks);
+    // Rule 47: it was wanted before a table was dropped.
+    for (let i = 0; i < list.length; i += 2) if (this.host.leavesOut(list[i]! >>> 1)) return;
+    takingForeign(() => filling.native.install(list, content));
     this.wanting.reset();
     this.filled();
     if (servedRatio === undefined || servedRatio >= BUSY_RATIO) this.want();

@@ -70,7 +70,10 @@ const READ: Readonly<Record<string, EntryReader>> = {
     ...{ job, pools, nodesWanted },
     ...(firstPeer !== undefined && { firstPeer }),
   }),
-  head: ({ map: { epoch }, nextPeer, nextSid }) => ({ epoch, nextPeer, nextSid }),
+  head: ({ map: { epoch, lastTable }, nextPeer, nextSid }) => ({
+    ...{ epoch, nextPeer, nextSid },
+    ...(lastTable !== undefined && { lastTable }),
+  }),
   [OWNER_KEY]: ({ owner }) => owner,
   scaling: ({ scaling }) => scaling && { wanted: scaling.wanted, nextChange: scaling.nextChange },
   saving: ({ saving }) => saving && { nextAttempt: saving.nextAttempt },
@@ -208,7 +211,8 @@ function fromEntries(entries: StateEntries): DurableState {
       .sort((a, b) => a.id - b.id);
   type Fixed = Pick<ClusterMap, 'job' | 'pools'> & Pick<DurableState, 'nodesWanted' | 'firstPeer'>;
   const { job, pools, nodesWanted, firstPeer } = one<Fixed>('job');
-  const { epoch, nextPeer, nextSid } = one<{ epoch: number; nextPeer: number; nextSid: number }>(HEAD_KEY);
+  type Head = Pick<ClusterMap, 'epoch' | 'lastTable'> & Pick<DurableState, 'nextPeer' | 'nextSid'>;
+  const { epoch, nextPeer, nextSid, lastTable } = one<Head>(HEAD_KEY);
   const owner = one<string | undefined>(OWNER_KEY);
   const nodes = sorted<NodeEntry>('node').sort(byName);
   const map = {
@@ -218,6 +222,7 @@ function fromEntries(entries: StateEntries): DurableState {
     groups: sorted<Group>('group'),
     nodes,
     tables: sorted<TableSpec>('table'),
+    ...(lastTable !== undefined && { lastTable }),
   };
   const scaling = one<{ wanted: number; nextChange: number } | undefined>(SCALING_KEY);
   const saving = one<{ nextAttempt: number } | undefined>(SAVING_KEY);

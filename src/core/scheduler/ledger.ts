@@ -261,7 +261,7 @@ export class Ledger {
   }
 
   setMap(
-    changes: Partial<Pick<ClusterMap, 'nodes' | 'tables'>>,
+    changes: Partial<Pick<ClusterMap, 'nodes' | 'tables' | 'lastTable'>>,
     reason: string,
     fields: Record<string, unknown> = {},
   ): void {

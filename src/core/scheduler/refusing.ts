@@ -36,6 +36,7 @@ const WHILE_AWAY: { readonly [K in FromClient]: Fate<MessageOf<K>> } = {
   tellEvent: 'heard',
   createTables: ({ id }) => ({ t: 'tablesCreated', id, tables: [], ...REFUSAL }),
   setTable: ({ id }) => ({ t: 'tableSet', id, epoch: 0, ...REFUSAL }),
+  dropTable: ({ id }) => ({ t: 'tableDropped', id, epoch: 0, ...REFUSAL }),
   scale: changeReply,
   drain: changeReply,
   rebalance: changeReply,

@@ -309,6 +309,9 @@ export class Scheduler {
         return this.tables.create(from, message);
       case 'setTable':
         return this.tables.set(from, message);
+      case 'dropTable':
+        if (this.tables.drop(from, message)) this.saver.tableDropped();
+        return;
       case 'scale':
       case 'drain':
       case 'rebalance':

@@ -1,8 +1,8 @@
-/** The tables of a job by name: how they are added, and how their learning rates change. */
+/** The tables of a job by name: how they come and go, and how their learning rates change. */
 import type { ErrorCode } from '../../common/errors.js';
 import { fixedRateOf } from '../../engine/optimizers.js';
 import { limitText } from '../../protocol/limits.js';
-import type { ClusterMap, PeerId, TableSpec } from '../../protocol/map.js';
+import { type ClusterMap, lastTableOf, type PeerId, type TableSpec } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import {
   isOldRate,
@@ -32,7 +32,7 @@ interface TableProblem {
   message: string;
 }
 
-/** Finds tables by name, adds them, and changes their learning rates. */
+/** Finds tables by name, adds and drops them, and changes their learning rates. */
 export class TableBook {
   /** The first `seen` tables of the map, by name. */
   private readonly byName = new Map<string, TableSpec>();
@@ -44,8 +44,8 @@ export class TableBook {
     private readonly owners: OwnersMaps,
   ) {}
 
-  /** Tables are only added, so of each list those are new that come after the ones before. */
-  private known({ tables }: ClusterMap): ReadonlyMap<string, TableSpec> {
+  /** `drop` takes tables away here, too. So of each list those are new that come after the ones before. */
+  private known({ tables }: ClusterMap): Map<string, TableSpec> {
     for (; this.seen < tables.length; this.seen++)
       this.byName.set(tables[this.seen]!.name, tables[this.seen]!);
     return this.byName;
@@ -93,6 +93,37 @@ export class TableBook {
       this.rated(table, rated);
     }
     this.owners.answer(from, { t: 'tableSet', id, epoch: ledger.map.epoch }, [table]);
+  }
+
+  /**
+   * Drops a table (rule 47), and answers when every owner of a shard has the epoch that drops it. A copy of
+   * the question finds that it is gone: its id is never used again. True: a table was dropped now.
+   */
+  drop(from: PeerId, { id, table: dropped }: MessageOf<'dropTable'>): boolean {
+    const { ledger } = this;
+    if (!ledger.isLeased(from)) return false;
+    const { map } = ledger;
+    const refuse = (code: ErrorCode, message: string): false => {
+      ledger.answer(from, { t: 'tableDropped', id, epoch: map.epoch, code, message });
+      return false;
+    };
+    const table = map.tables.find((each) => each.id === dropped);
+    if (!table && dropped > lastTableOf(map))
+      return refuse('UNKNOWN_TABLE', `this job has never had a table with the id ${dropped}`);
+    // Files of a checkpoint know tables by their names.
+    const isLoading = map.groups.some(({ data }) => data.some(({ restore }) => restore));
+    if (table && (isLoading || (ledger.state.restore?.shards.size ?? 0) > 0))
+      return refuse('NOT_READY', `table "${table.name}": shards are being loaded from a checkpoint`);
+    if (table) {
+      this.known(map).delete(table.name);
+      this.seen--;
+      const tables = map.tables.filter((each) => each !== table);
+      const reason = { table: table.name, id: table.id };
+      ledger.setMap({ tables, lastTable: lastTableOf(map) + 1 }, 'table drop', reason);
+      ledger.afterwards({ kind: 'event', name: 'table.dropped', fields: reason });
+    }
+    this.owners.answer(from, { t: 'tableDropped', id, epoch: ledger.map.epoch });
+    return table !== undefined;
   }
 
   /** False: this question of the client for this table, or a later one, was carried out before. */
@@ -148,7 +179,7 @@ export class TableBook {
       const wanted = onlyKnownTable(spec);
       if (!known) {
         if (all.length >= limit) return refuse('LIMIT', tooMany(all.length + 1, limit));
-        all.push({ ...wanted, id: all.length + 1 });
+        all.push({ ...wanted, id: lastTableOf({ ...map, tables: all }) + 1 });
         changed.set(spec.name, all.at(-1)!);
         continue;
       }

@@ -102,7 +102,7 @@ export interface StreamOwner {
   readonly restores: boolean;
   extents(): Extent[];
   /** @throws BAD_FRAME when the shard cannot have had these extents */
-  checkExtents(extents: readonly Extent[]): void;
+  checkExtents(extents: Extent[]): void;
   /** All sinks have agreed on this state: the owner serves from here. */
   activated(dedup: Dedup, extents: Extent[]): void;
   /** A batch has left to the sinks. */

@@ -119,6 +119,14 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     this.host.serveLater(this);
   }
 
+  /** Rule 47: the tables are gone, and so is all that was lost of them or was asked for. */
+  dropTables(tables: readonly number[]): void {
+    for (const id of tables) this.native.dropTable(id);
+    this.recovery.restart();
+    if (this.phase === 'ACTIVE') this.progress();
+    this.host.serveLater(this);
+  }
+
   close(): void {
     this.lines.clear();
     this.pulls.clear();
@@ -191,7 +199,10 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
 
   private apply(section: Uint8Array): number {
     if (section.byteLength === 0) return WITHDRAWN;
-    return section.byteLength > this.host.policy.maxSectionBytes ? TOO_LARGE : this.native.push(section);
+    if (section.byteLength > this.host.policy.maxSectionBytes) return TOO_LARGE;
+    const status = this.native.push(section);
+    // Rule 47: a client may have an older map. Its push to tables that are gone came before the drop.
+    return status === PushStatus.UNKNOWN_TABLE ? this.native.push(this.host.gone.push(section)) : status;
   }
 
   /** Clients with pushes here. The session of none of them is known to have ended. */
@@ -259,13 +270,13 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     return this.native.extents();
   }
 
-  checkExtents(extents: readonly Extent[]): void {
-    takingForeign(() => this.native.checkExtents(extents));
+  checkExtents(extents: Extent[]): void {
+    takingForeign(() => this.native.checkExtents(this.host.gone.extents(extents)));
   }
 
   activated(dedup: Dedup, extents: Extent[]): void {
     this.head = dedup;
-    for (const [table, , extent] of extents) this.native.adopt(table, extent);
+    for (const [table, , extent] of this.host.gone.extents(extents)) this.native.adopt(table, extent);
     this.recovery.begin();
     const { group, member, gen, stream } = this;
     this.host.out.event('shard.active', { group: group.id, member, gen, base: stream.seq });
@@ -336,7 +347,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     if (this.phase !== 'ACTIVE') return;
     const follower = this.stream.followers.get(message.sid);
     if (!follower || follower.state === 'silent' || follower.state === 'opened') return;
-    const list = words(blocks);
+    const list = this.host.gone.blocks(words(blocks));
     // The sink may have a newer map with a table that this owner does not know yet. It asks again.
     if (!this.knowsTablesOf(list)) return;
     // The link of a node that takes slowly holds much. Content is on the way already, or is asked for again.
@@ -364,7 +375,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
 
   /** Sends blocks to a replica, which asks again for those that are not here yet. */
   onFollowWant(message: MessageOf<'followWant'>, blocks: Uint8Array, from: PeerId): void {
-    const list = words(blocks);
+    const list = this.host.gone.blocks(words(blocks));
     if (this.phase !== 'ACTIVE' || !this.knowsTablesOf(list)) return;
     this.replicas.onWant(from, message, () => takingForeign(() => this.native.read(list)));
   }
@@ -376,13 +387,15 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
 
   onEquation(message: MessageOf<'equation'>, blocks: Uint8Array, content: Uint8Array): void {
     if (this.phase !== 'ACTIVE' || message.gen !== this.gen || message.v !== this.group.version) return;
+    // Rule 47: all absent blocks were asked for again when the table was dropped.
+    if (this.host.gone.touches(words(blocks))) return;
     this.recovery.onEquation(message, words(blocks), content);
     this.progress();
   }
 
   /** Rule 25: another owner solved equations in which these blocks of this shard were unknown, too. */
   onInstall(blocks: Uint8Array, content: Uint8Array): void {
-    if (this.phase !== 'ACTIVE') return;
+    if (this.phase !== 'ACTIVE' || this.host.gone.touches(words(blocks))) return;
     this.recovery.onInstall(words(blocks), content);
     this.progress();
   }

@@ -15,14 +15,17 @@ export class ShardTables {
     private readonly pool: number,
   ) {}
 
-  /** Tables are only added, in the order of their ids. */
+  /** Both lists are in the order of their ids. Tables that are gone were dropped before (rule 47). */
   follow({ pools, tables }: ClusterMap): void {
     const { seen } = this;
     if (tables === seen) return;
     this.seen = tables;
     const pool = pools[this.pool]?.name;
-    for (const [i, table] of tables.entries()) {
-      if (table.pool !== pool || seen[i]?.optimizer.lr === table.optimizer.lr) continue;
+    let at = 0;
+    for (const table of tables) {
+      while (at < seen.length && seen[at]!.id < table.id) at++;
+      const before = seen[at]?.id === table.id ? seen[at] : undefined;
+      if (table.pool !== pool || before?.optimizer.lr === table.optimizer.lr) continue;
       this.newest = Math.max(this.newest, table.id);
       this.native.addTable(table);
     }

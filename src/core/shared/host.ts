@@ -1,6 +1,7 @@
 /** The accounts and effects that all machines of a node share: owners, streams and sinks. */
 import type { ContentBytes } from './content-bytes.js';
 import type { DeltaBytes } from './delta-bytes.js';
+import type { GoneTables } from './gone-tables.js';
 import type { Meter } from './meter.js';
 import type { Outbox } from './outbox.js';
 import type { Pace } from './pace.js';
@@ -20,6 +21,8 @@ export interface CoreHost {
   readonly moveRate: RateLimit;
   /** Counts requests, rows and times for observers of this node. */
   readonly meter: Meter;
+  /** Tables that are gone by the newest map. */
+  readonly gone: GoneTables;
   /** Milliseconds of the newest tick. */
   readonly now: number;
   /**

@@ -56,6 +56,16 @@ export class ParityComparison {
     this.pump();
   }
 
+  /** Begins again: a table is gone, so the blocks have other numbers. */
+  restartAll(): void {
+    if (this.done) return;
+    this.before = [0, 0, 0];
+    this.chunkStart = this.cursor = this.waiting = 0;
+    this.deferred = undefined;
+    [this.checkedBlocks, this.unprotected, this.mismatched] = this.before;
+    this.pump();
+  }
+
   /** Starts chunks until one has something to wait for, or there are no more. */
   pump(): void {
     while (!this.done && this.waiting === 0) {

@@ -8,7 +8,7 @@
  * owners and asks them for blocks.
  */
 import { invariant, KintsugiError } from '../../common/errors.js';
-import { type BlockList, type NativeSink, PushStatus } from '../../engine/native.js';
+import { type BlockList, type Extent, type NativeSink, PushStatus } from '../../engine/native.js';
 import type { PeerId } from '../../protocol/map.js';
 import {
   FOLLOWS,
@@ -125,6 +125,14 @@ export class Sink {
     this.checks[0]?.restart();
   }
 
+  /** Rule 47: the tables are gone, with all that is wanted or collected of them. */
+  dropTables(tables: readonly number[]): void {
+    this.native.dropAccumulators();
+    for (const id of tables) this.native.dropTable(id);
+    for (const member of this.members.values()) member.giveUpWanted();
+    this.checks[0]?.restartAll();
+  }
+
   close(): void {
     for (const member of this.members.values()) member.close();
     this.native.close();
@@ -156,13 +164,13 @@ export class Sink {
     if (message.gen < member.fence) return;
     const fresh = member.sgen !== message.gen;
     const engineMember = this.engineMember(message.m);
-    if (fresh && member.sgen === 0) takingForeign(() => this.native.start(engineMember, message.extents));
+    if (fresh && member.sgen === 0) this.begin(engineMember, message.extents);
     else if (fresh) member.checkBase(message.base);
     this.raiseFence(member, message.gen);
     if (fresh) {
       this.dropAccumulators();
       if (member.sgen === 0) member.begin(message.base, Dedup.from(message.dedup));
-      else member.rollBack(message.base, (delta) => this.native.apply(engineMember, delta));
+      else member.rollBack(message.base, (delta) => this.apply(engineMember, delta));
       member.sgen = message.gen;
       member.giveUpWanted();
       this.dropAccumulators();
@@ -181,6 +189,15 @@ export class Sink {
     if (fresh) this.pump(message.m);
   }
 
+  private begin(engineMember: number, extents: Extent[]): void {
+    takingForeign(() => this.native.start(engineMember, this.host.gone.extents(extents)));
+  }
+
+  /** Rule 47: the sender may have an older map, and a delta of the log may be older than a drop. */
+  private apply(engineMember: number, delta: Uint8Array): BlockList | number {
+    return this.native.apply(engineMember, this.host.gone.delta(delta));
+  }
+
   /** De-duplication state of member m at its applied position. */
   dedupOf(m: number): Dedup {
     return this.member(m).dedupAtApplied();
@@ -195,7 +212,7 @@ export class Sink {
     if (gen !== member.sgen || gen < member.fence) return;
     if (seq > member.applied + 1) return;
     if (seq === member.applied + 1) {
-      const again = this.native.apply(this.engineMember(m), delta);
+      const again = this.apply(this.engineMember(m), delta);
       if (again === PushStatus.MEMORY_LIMIT)
         throw new KintsugiError('MEMORY_LIMIT', 'the system refuses memory for a parity');
       if (typeof again === 'number')
@@ -227,6 +244,8 @@ export class Sink {
   onContent(message: MessageOf<'content'>, blocks: Uint8Array, content: Uint8Array): void {
     const member = this.followed(message.m);
     if (message.gen !== member.sgen || message.gen < member.fence || message.seq !== member.applied) return;
+    // Blocks that were wanted before a drop do not count as wanted any more.
+    if (this.host.gone.touches(words(blocks))) return;
     const included = takingForeign(() =>
       this.native.content(this.engineMember(message.m), words(blocks), content),
     );
@@ -245,6 +264,7 @@ export class Sink {
     const member = this.followed(message.m);
     if (message.gen !== member.sgen || message.seq !== member.applied || message.v !== this.group.version)
       return;
+    if (this.host.gone.touches(words(blocks))) return;
     takingForeign(() => this.native.lacking(this.engineMember(message.m), words(blocks)));
     member.answered();
     this.completed();
@@ -261,8 +281,9 @@ export class Sink {
     if (message.v !== this.group.version || message.seq !== member.applied) return;
     if (message.gen !== member.sgen || message.gen !== member.fence) return;
     const engineMember = this.engineMember(message.m);
-    takingForeign(() => this.native.learn(engineMember, message.extents));
-    const created = takingForeign(() => this.native.recover(engineMember, words(blocks)));
+    const { gone } = this.host;
+    takingForeign(() => this.native.learn(engineMember, gone.extents(message.extents)));
+    const created = takingForeign(() => this.native.recover(engineMember, gone.blocks(words(blocks))));
     if (created.length > 0) this.wantFromOthers(message.m, created);
     this.completed();
   }

@@ -6,8 +6,8 @@ import { aborted, KintsugiError } from '../../common/errors.js';
 import { checkArray, checkFields, checkOptions, checkTimeout } from '../../common/options.js';
 import { DEFAULT_OPTIMIZER, NO_EXTRAS } from '../../engine/optimizers.js';
 import type { EventFields, JobEvent, ToldKind } from '../../protocol/events.js';
-import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
-import type { JobStatus } from '../../protocol/messages.js';
+import { type ClusterMap, lastTableOf, type TableSpec } from '../../protocol/map.js';
+import type { JobStatus, MessageOf } from '../../protocol/messages.js';
 import { CHECKPOINT_PLAN } from '../../protocol/saving.js';
 import { newRateProblem, onlyKnownTable, tableProblem } from '../../protocol/table-rules.js';
 import type { AskedTable } from '../../protocol/tables.js';
@@ -94,7 +94,8 @@ export class ConnectedClient implements Client {
     const reply = await session.ask((id) => ({ t: 'createTables', id, specs }));
     if (reply.t !== 'tablesCreated') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
     if (reply.code) throw new KintsugiError(reply.code, reply.message ?? reply.code);
-    await session.until(() => reply.tables.every((table) => tableByName(session.map, table.name)));
+    // An earlier table of the name may be in the map, and these may be dropped before it comes.
+    await session.until(() => reply.tables.every(({ id }) => lastTableOf(session.map) >= id));
     return reply.tables.map((spec) => new JobTable(this, spec));
   }
 
@@ -120,14 +121,29 @@ export class ConnectedClient implements Client {
     return known;
   }
 
-  async setRate({ name, ...spec }: TableSpec, lr: number, signal: AbortSignal | undefined): Promise<void> {
+  async setRate(given: TableSpec, lr: number, signal: AbortSignal | undefined): Promise<void> {
+    const { name, ...spec } = this.#requests.specOf({ spec: given } as Table);
     const problem = newRateProblem(spec, lr);
     if (problem) throw new KintsugiError('BAD_ARGUMENT', `table "${name}": ${problem}`);
+    await this.#askAndFollow((id) => ({ t: 'setTable', id, name, lr }), signal);
+  }
+
+  async dropTable(spec: TableSpec, signal: AbortSignal | undefined): Promise<void> {
+    const { id: table } = this.#requests.specOf({ spec } as Table);
+    await this.#askAndFollow((id) => ({ t: 'dropTable', id, table }), signal);
+  }
+
+  /** Asks for a change of a table, until this client has the map with it. */
+  async #askAndFollow(
+    question: (id: number) => MessageOf<'setTable'> | MessageOf<'dropTable'>,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
     const session = this.#session;
     const stop = signal && { signal, error: aborted() };
     if (signal?.aborted) throw aborted();
-    const reply = await session.ask((id) => ({ t: 'setTable', id, name, lr }), undefined, signal);
-    if (reply.t !== 'tableSet') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
+    const reply = await session.ask(question, undefined, signal);
+    if (reply.t !== 'tableSet' && reply.t !== 'tableDropped')
+      throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
     if (reply.code) throw new KintsugiError(reply.code, reply.message ?? reply.code);
     await session.until(() => session.map.epoch >= reply.epoch, stop && [stop]);
   }

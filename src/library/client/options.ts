@@ -188,6 +188,22 @@ export interface Table {
    * the old and the new value; UNKNOWN_TABLE, LIMIT, ABORTED (it may be set all the same), CLOSED
    */
   set(changes: TableChanges, options?: RequestOptions): Promise<void>;
+  /**
+   * Drops the table with all its rows, for everybody and durably: it cannot be undone. When this has
+   * resolved, every owner of a shard has freed its rows, parities do within moments, and the name is free. A
+   * table that is created under it later begins empty, and this object, like every other of the dropped
+   * table, throws UNKNOWN_TABLE. A push of anyone that is under way is applied before the drop. Pulls and
+   * scans that are under way fail with UNKNOWN_TABLE. Checkpoints and exports that were made before keep the
+   * table, and a job that is restored from one has it again. Two callers may drop one table.
+   *
+   * @example
+   * ```ts
+   * await client.table('items-of-last-year').drop();
+   * ```
+   * @throws UNKNOWN_TABLE when this client knows that it is gone; NOT_READY while the job loads shards from a
+   * checkpoint; LIMIT, ABORTED (it may be dropped all the same), CLOSED
+   */
+  drop(options?: RequestOptions): Promise<void>;
 }
 
 /** Rows of one table, by their keys. */

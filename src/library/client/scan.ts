@@ -15,7 +15,7 @@ import {
 } from '../../protocol/map.js';
 import { pipelined, ranges } from './concurrent.js';
 import type { ClientInternals } from './internals.js';
-import type { RequestOptions, ScanBatch, ScanOptions } from './options.js';
+import type { RequestOptions, ScanBatch, ScanOptions, Table } from './options.js';
 import { askOwner } from './questions.js';
 import { rowBytes } from './sections.js';
 import type { Session } from './session.js';
@@ -70,7 +70,8 @@ export async function pullRows(
   select: 'values' | 'rows',
   options: RequestOptions = {},
 ): Promise<Float32Array> {
-  const [rows] = await requests.pull([{ table: spec.name, keys }], select, options);
+  // By its id: another table may have the name by now.
+  const [rows] = await requests.pull([{ table: { spec } as Table, keys }], select, options);
   return rows!;
 }
 

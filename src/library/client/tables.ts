@@ -32,6 +32,7 @@ interface TableClient {
   push(requests: readonly PushRequest[], options?: RequestOptions): Promise<void>;
   scan(table: Table, options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
   setRate(spec: TableSpec, lr: number, signal: AbortSignal | undefined): Promise<void>;
+  dropTable(spec: TableSpec, signal: AbortSignal | undefined): Promise<void>;
 }
 
 /** See {@link Table}. */
@@ -94,6 +95,11 @@ export class JobTable implements Table {
     checkOptions('set', options, REQUEST_OPTIONS);
     await this.client.setRate(this.spec, changes.lr, options.signal);
   }
+
+  async drop(options: RequestOptions = {}): Promise<void> {
+    checkOptions('drop', options, REQUEST_OPTIONS);
+    await this.client.dropTable(this.spec, options.signal);
+  }
 }
 
 /** Finds the specifications of tables that callers name or give. */
@@ -132,8 +138,11 @@ export class KnownTables {
    * the rows.
    */
   private verify(given: TableSpec): TableSpec {
-    const { job, tables } = this.map();
+    const map = this.map();
+    const { job, tables } = map;
     const name = String(given.name);
+    if (jobOf.get(given) === job && isDropped(map, given.id))
+      throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" was dropped`);
     const known = tables.find(({ id }) => id === given.id);
     // Another client of the job may have created it a moment ago.
     if (!known && jobOf.get(given) === job) return given;
@@ -144,6 +153,11 @@ export class KnownTables {
     this.verified.set(given, { tables, known });
     return known;
   }
+}
+
+/** By this map or an earlier one, the job has dropped the table: no id comes again. */
+function isDropped({ tables, lastTable = 0 }: ClusterMap, table: number): boolean {
+  return table <= lastTable && !tables.some(({ id }) => id === table);
 }
 
 /** True: it is the table that the map has, perhaps with a rate of another time. `given` may be anything. */

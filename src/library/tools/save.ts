@@ -158,7 +158,7 @@ class Writing {
     private readonly options: SaveOptions,
     private readonly segmentBytes: number,
   ) {
-    const { job, pools } = client.clusterMap;
+    const { job, pools, lastTable } = client.clusterMap;
     this.tables = client.tables().sort((a, b) => (a.name < b.name ? -1 : 1));
     this.progress.shardsTotal = pools.reduce((sum, pool) => sum + shardCount(pool), 0);
     this.draft = {
@@ -170,6 +170,7 @@ class Writing {
       barrier: false,
       pools,
       tables: this.tables.map(({ id: _, ...spec }) => spec),
+      ...(lastTable !== undefined && { lastTable }),
       shards: [],
     };
   }

@@ -2,6 +2,7 @@
 import { ANSWER_MUTANTS } from './answers.js';
 import { CONTENT_MUTANTS } from './content.js';
 import { DATA_MUTANTS } from './data.js';
+import { DROP_MUTANTS } from './drops.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
 import { RATE_MUTANTS } from './rates.js';
@@ -30,4 +31,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...RECEIVED_MUTANTS,
   ...TURN_MUTANTS,
   ...RATE_MUTANTS,
+  ...DROP_MUTANTS,
 ];

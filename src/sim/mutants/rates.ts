@@ -5,8 +5,8 @@ export const RATE_MUTANTS: readonly Mutant[] = [
   {
     name: 'rates: two owners disagree, because only a new one takes a rate that was set',
     file: 'shard/tables',
-    from: 'seen[i]?.optimizer.lr === table.optimizer.lr',
-    to: 'seen[i] !== undefined',
+    from: 'before?.optimizer.lr === table.optimizer.lr',
+    to: 'before !== undefined',
   },
   {
     name: 'rates: changed tables are no part of a change of the map',

@@ -27,7 +27,7 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
   {
     name: 'replica: what an owner before had and did not make durable is kept',
     file: 'replica/copy',
-    from: 'this.check(this.native.applyDelta(this.log.pop().delta));',
+    from: 'this.check(this.native.applyDelta(part(this.log.pop().delta)));',
     to: 'this.log.pop();',
   },
   {
@@ -141,7 +141,7 @@ export const REPLICA_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'replica: the rest of a delta is read where a table that is left out begins',
-    file: 'replica/selection',
+    file: 'shared/sections',
     from: 'at = end;',
     to: 'if (keep(word(0))) at = end;',
   },

@@ -191,7 +191,13 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     from: 'takeBack(entry.delta);',
     to: 'void entry;',
   },
-  { name: 'accumulators survive', file: 'sink/sink', from: 'this.native.dropAccumulators();', to: '' },
+  {
+    name: 'accumulators survive',
+    file: 'sink/sink',
+    from: 'this.native.dropAccumulators();',
+    place: 0,
+    to: '',
+  },
   {
     name: 'roll back into the de-duplication table',
     file: 'sink/member-stream',

@@ -181,6 +181,12 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
     return { value: described(client, table.spec) };
   },
 
+  async dropTable({ client, message, signal }) {
+    const { name } = await existing(client, text(message, 'name'));
+    await client.table(name).drop({ signal });
+    return {};
+  },
+
   async tables({ client }) {
     return { value: client.tables().map((spec) => described(client, spec)) };
   },

@@ -2,16 +2,17 @@
 // schedules hardly ever have; and what an owner does with replicas that do not keep up.
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_REPLICA_POLICY, ReplicaCore } from '../../../src/core/replica/replica.js';
-import { selected } from '../../../src/core/replica/selection.js';
 import { type ReplicatedShard, ShardReplicas, type StreamBatch } from '../../../src/core/shard/replicas.js';
 import { oldestStream } from '../../../src/core/shard/takeover.js';
 import { ContentBytes } from '../../../src/core/shared/content-bytes.js';
 import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
+import { NONE_GONE } from '../../../src/core/shared/gone-tables.js';
 import { Meter } from '../../../src/core/shared/meter.js';
 import { type Effect, Outbox } from '../../../src/core/shared/outbox.js';
 import { Pace } from '../../../src/core/shared/pace.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { RateLimit } from '../../../src/core/shared/rate.js';
+import { selected } from '../../../src/core/shared/sections.js';
 import { loadNative, PushStatus } from '../../../src/engine/native.js';
 import type { ClusterMap, TableSpec } from '../../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../../src/protocol/messages.js';
@@ -278,6 +279,7 @@ describe('replicas of an owner', () => {
     const out = new Outbox();
     const host = {
       ...{ out, now: 0, pace: new Pace(), deltaBytes: new DeltaBytes(1 << 20), discard: () => {} },
+      gone: NONE_GONE,
       contentBytes: new ContentBytes(1 << 20),
       policy: { ...DEFAULT_POLICY, maxReaderBytes: 100, readerSilentMs: 50 },
       moveRate: new RateLimit(0, new Pace(), 'move'),

@@ -5,6 +5,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { ContentBytes } from '../../../src/core/shared/content-bytes.js';
 import { DeltaBytes } from '../../../src/core/shared/delta-bytes.js';
+import { NONE_GONE } from '../../../src/core/shared/gone-tables.js';
 import { Meter } from '../../../src/core/shared/meter.js';
 import { Outbox } from '../../../src/core/shared/outbox.js';
 import { Pace } from '../../../src/core/shared/pace.js';
@@ -37,6 +38,7 @@ class Stage {
     pace: this.pace,
     deltaBytes: new DeltaBytes(1 << 30),
     contentBytes: new ContentBytes(1 << 30),
+    gone: NONE_GONE,
     meter: new Meter(),
     moveRate: this.moveRate,
     now: 1000,

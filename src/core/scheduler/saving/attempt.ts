@@ -155,7 +155,7 @@ export class Attempt {
   }
 
   draft(state: DurableState): Omit<CheckpointDraft, 'createdAt'> {
-    const { pools, groups, tables, job } = state.map;
+    const { pools, groups, tables, job, lastTable } = state.map;
     const { kind } = this.plan;
     const shards = groups.flatMap(({ id: g, pool: index, data }) =>
       data.map((_, m): SavedShard => {
@@ -172,6 +172,7 @@ export class Attempt {
       tables: tables
         .filter(({ id }) => !this.tables || this.tables.includes(id))
         .map(({ id: _, ...table }) => table),
+      ...(lastTable !== undefined && { lastTable }),
       ...(this.cut && { samples: this.cut.result(state) }),
       shards,
     };

@@ -27,7 +27,7 @@ import { type DurableState, newJob, type ShardToLoad } from '../state.js';
 /** The parts of a checkpoint that a restore looks at. */
 export type Checkpoint = Pick<
   CheckpointDraft,
-  'kind' | 'number' | 'job' | 'barrier' | 'pools' | 'tables' | 'samples' | 'shards'
+  'kind' | 'number' | 'job' | 'barrier' | 'pools' | 'tables' | 'lastTable' | 'samples' | 'shards'
 >;
 
 type PoolShape = Omit<Pool, 'firstGroup'>;
@@ -174,6 +174,7 @@ export function reloadLost(
   checkpoint: Checkpoint,
 ): Reload {
   checkKind(checkpoint);
+  checkDrops(map, checkpoint);
   const { number } = checkpoint;
   const shards: Reloaded[] = [];
   const epoch = map.epoch + 1;
@@ -206,6 +207,17 @@ export function reloadLost(
     return { ...group, version: epoch, data, sinks: sinks.map(fresh) };
   });
   return { groups, shards };
+}
+
+/**
+ * Rule 47: files know tables by their names, so rows of a dropped table would come into another one of its
+ * name. @throws BAD_ARGUMENT when this job has dropped a table since the checkpoint
+ */
+function checkDrops({ job, lastTable }: ClusterMap, checkpoint: Checkpoint): void {
+  if (lastTable === undefined) return;
+  if (checkpoint.job === job && checkpoint.lastTable === lastTable) return;
+  const text = `checkpoint ${checkpoint.number} was made before this job dropped a table`;
+  throw new KintsugiError('BAD_ARGUMENT', `${text}: take a later one`);
 }
 
 /**

@@ -11,7 +11,7 @@ import type { ErrorCode } from '../../../common/errors.js';
 import { limitText } from '../../../protocol/limits.js';
 import type { PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
-import { CHECKPOINT_PLAN, isSamePlace, type SavePlan } from '../../../protocol/saving.js';
+import { CHECKPOINT_PLAN, isSamePlace, isSamePlan, type SavePlan } from '../../../protocol/saving.js';
 import type { PlanStatus, SavedCopy } from '../../../protocol/status.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
 import { planKey, SAVING_KEY } from '../entries.js';
@@ -88,7 +88,7 @@ export class Saver {
     const { plans } = ledger.state.saving;
     const known = plans.get(name);
     // The message is a repeated one, so the attempt under way goes on.
-    if (plan && known && isSame(plan, known)) return ledger.answer(from, { t: 'planSet', id });
+    if (plan && known && isSamePlan(plan, known)) return ledger.answer(from, { t: 'planSet', id });
     if (plan && !known && plans.size >= MAX_PLANS)
       return refuse('LIMIT', limitText('the job has no room for a save plan', 'maxPlans', MAX_PLANS));
     // Each would remove the files of the other one.
@@ -383,6 +383,22 @@ export class Saver {
     this.ledger.answer(to.peer, answer);
   }
 
+  /**
+   * Rule 47: files know tables by their names, so no later checkpoint adds to files that have rows of a table
+   * that is gone. An attempt under way begins again.
+   */
+  tableDropped(): void {
+    for (const { chains } of this.live.values()) chains.clear();
+    const { attempt } = this;
+    if (!attempt) return;
+    const live = this.liveOf(attempt.plan.name)!;
+    const { failures } = live;
+    live.waiting.push(...attempt.waiting);
+    this.fail('ABORTED', 'a table was dropped, so the checkpoint begins again');
+    live.failures = failures;
+    if (attempt.plan.everyMs > 0) live.dueAt = this.now;
+  }
+
   private event(name: string, { plan, number }: Attempt, fields: Record<string, unknown>): void {
     this.ledger.afterwards({ kind: 'event', name, fields: { plan: plan.name, number, ...fields } });
   }
@@ -425,14 +441,6 @@ export class Saver {
   private agoMs({ at }: { at: number }): number {
     return Math.max(0, Math.round(this.wall - at));
   }
-}
-
-function isSame(plan: SavePlan, known: StoredPlan): boolean {
-  const { url, everyMs, keep, rate, kind, tables, barrier = false } = plan;
-  const sameTables = tables?.join() === known.tables?.join();
-  const sameTimes = everyMs === known.everyMs && keep === known.keep && rate === known.rate;
-  const sameKind = kind === known.kind && barrier === (known.barrier ?? false);
-  return url === known.url && sameKind && sameTimes && sameTables;
 }
 
 function noPlace(name: string): string {
