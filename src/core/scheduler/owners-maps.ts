@@ -75,21 +75,38 @@ export class OwnersMaps {
     this.changes.set(table.id, this.newest);
   }
 
+  /** The newest map drops the table. */
+  dropped({ id }: TableSpec): void {
+    this.changes.delete(id);
+  }
+
   /**
    * Sends the message when all owners have the rates of these tables. One with the same number may wait
    * already.
    */
   answer(to: PeerId, message: WaitingReply['message'], tables: readonly TableSpec[]): void {
-    const { waiting, ledger } = this;
+    const { ledger } = this;
     const epochs = new Map<number, number>();
     for (const { id, pool: name } of tables) {
       const pool = ledger.map.pools.findIndex((each) => each.name === name);
       epochs.set(pool, Math.max(epochs.get(pool) ?? 0, this.changes.get(id) ?? this.first));
     }
+    this.answerWith(to, message, epochs);
+  }
+
+  /** Sends the message when all owners of all pools have the newest map. */
+  answerByAll(to: PeerId, message: WaitingReply['message']): void {
+    const { epoch, pools } = this.ledger.map;
+    this.answerWith(to, message, new Map(pools.map((_, pool) => [pool, epoch])));
+  }
+
+  private answerWith(to: PeerId, message: WaitingReply['message'], epochs: WaitingReply['epochs']): void {
+    const { waiting, ledger } = this;
     if (this.isReady(epochs)) {
       ledger.answer(to, message);
       return;
     }
+    this.newest = Math.max(this.newest, ...epochs.values());
     const replies = waiting.get(to) ?? [];
     const isThere = replies.some((each) => each.message.id === message.id);
     if (isThere || replies.length >= MAX_WAITING_OF_CLIENT || this.count >= MAX_WAITING) return;

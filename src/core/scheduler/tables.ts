@@ -116,13 +116,14 @@ export class TableBook {
       return refuse('NOT_READY', `table "${table.name}": shards are being loaded from a checkpoint`);
     if (table) {
       this.known(map).delete(table.name);
+      this.owners.dropped(table);
       this.seen--;
       const tables = map.tables.filter((each) => each !== table);
       const reason = { table: table.name, id: table.id };
       ledger.setMap({ tables, lastTable: lastTableOf(map) + 1 }, 'table drop', reason);
       ledger.afterwards({ kind: 'event', name: 'table.dropped', fields: reason });
     }
-    this.owners.answer(from, { t: 'tableDropped', id, epoch: ledger.map.epoch });
+    this.owners.answerByAll(from, { t: 'tableDropped', id, epoch: ledger.map.epoch });
     return table !== undefined;
   }
 

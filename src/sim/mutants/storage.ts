@@ -88,7 +88,7 @@ export const STORAGE_MUTANTS: readonly Mutant[] = [
   {
     name: 'leadership: a scheduler that only stood by begins an empty job where the store has lost one',
     file: 'stores/decisions/etcd/store',
-    from: 'this.known.hadEntries = kvs.length > 0',
+    from: "this.known.hadEntries = await this.hasInside('entry/')",
     to: 'this.known.hadEntries = false',
     scenario: { test: 'test/stores/decisions/etcd.test.ts', because: 'it takes a real etcd' },
   },

@@ -221,6 +221,9 @@ it('a worker leaves its results, and a link gathers those of the job', async () 
   expect(findings?.results).toMatchObject({ samples: 300, redone: 0, lost: 0, setAside: 0 });
   expect(findings?.results.digest).toMatch(/^[0-9a-f]{64}$/);
   expect(findings?.results.rows).toBeGreaterThan(0);
-  expect(findings?.report).toMatchObject({ dataset: { complete: true }, status: { redundancy: expect.any(String) } });
+  expect(findings?.report).toMatchObject({
+    dataset: { complete: true },
+    status: { redundancy: expect.any(String) },
+  });
   expect(() => JSON.stringify(findings)).not.toThrow();
 });
