@@ -196,6 +196,8 @@ export class Impostor {
     for (const [field, values] of Object.entries(choices))
       if (field in header && this.below(8) > 0) header[field] = this.of(values);
     if ('client' in header && this.below(4) > 0) delete header.client;
+    // Every client may drop every table. Those of the one that checks its rows are left to it.
+    if (sample.t === 'dropTable') header.table = this.of([4000, 2 ** 31]);
     // A sink may be told to be replaced, but only now and then, because it is built anew each time.
     if (sample.t === 'replaceSink' && this.below(50) > 0) header.sid = 0;
     return header;
