@@ -13,7 +13,7 @@ export type CrowdReport = 'ready' | 'asked' | { outcome: AttackOutcome };
 /** A process that was told to end and has not after this time is killed. */
 const END_MS = 15_000;
 /** A process that is not ready after this time makes the attack fail. */
-const READY_MS = 90_000;
+const READY_MS = 240_000;
 
 interface CrowdMember {
   process: ChildProcess;
