@@ -4,7 +4,8 @@ import { access, constants, open, stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { describe, KintsugiError } from '../common/errors.js';
 import { systemLimit } from '../common/system-errors.js';
-import { isRemote, remoteChunks, remoteSize } from './object-store.js';
+import type { StoredFile } from '../stores/checkpoint/place.js';
+import { isRemote, listedFile, remoteChunks } from './object-store.js';
 import { packing } from './packing.js';
 
 const READ_BYTES = 256 * 1024;
@@ -37,12 +38,22 @@ async function sizeOfRegular(file: string): Promise<number> {
   throw new Error(`must be a regular file, whose parts can be read again; it is ${kindOf(stats)}`);
 }
 
+/** A file of an object store. @throws BAD_DATA, also when there is none */
+export async function remoteFile(file: string): Promise<StoredFile> {
+  try {
+    const found = await listedFile(file);
+    if (!found) throw new Error('there is no such file');
+    return found;
+  } catch (error) {
+    throw unreadable(file, error);
+  }
+}
+
 /** Bytes of a file, as it is. @throws BAD_DATA, also for what is no regular file */
 export async function sizeOf(file: string): Promise<number> {
+  if (isRemote(file)) return (await remoteFile(file)).bytes;
   try {
-    const size = isRemote(file) ? await remoteSize(file) : await sizeOfRegular(file);
-    if (size === undefined) throw new Error('there is no such file');
-    return size;
+    return await sizeOfRegular(file);
   } catch (error) {
     throw unreadable(file, error);
   }

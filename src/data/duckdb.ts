@@ -13,7 +13,7 @@ import type { NativeColumns, NativeDuckdb } from '../engine/native-data.js';
 import type { Batch } from './batch.js';
 import { linePlan } from './line-plan.js';
 import { isRemote } from './object-store.js';
-import { arePagesSound, type PageLibrary } from './parquet-pages.js';
+import { arePagesSound, chunkRange, type PageLibrary } from './parquet-pages.js';
 import type { ByteRange, RowSink } from './reader.js';
 import { RemoteGroup, type RemoteObject } from './remote-groups.js';
 import type { SchemaRows } from './rows.js';
@@ -233,10 +233,7 @@ export class ColumnReader {
     if (this.newest?.of === group) return this.newest.held.use();
     this.release();
     if (!isReadable(opened) || !duckdb()) return undefined;
-    const ranges = group.columns.map((meta) => {
-      const from = Number(meta.dictionary_page_offset || meta.data_page_offset);
-      return { from, to: from + Number(meta.total_compressed_size) };
-    });
+    const ranges = group.columns.map(chunkRange);
     const held = await RemoteGroup.open(opened.buffer, opened.metadataBytes, ranges);
     if (!held) return undefined;
     this.release();

@@ -33,20 +33,11 @@ async function placeOf(url: string): Promise<{ place: S3Place; name: string }> {
   return { place: await place, name };
 }
 
-/** Bytes of a file; undefined where there is none. */
-export async function remoteSize(url: string): Promise<number | undefined> {
-  return (await found(url))?.bytes;
-}
-
-async function found(url: string): Promise<StoredFile | undefined> {
+/** A file with its size and version, as the store lists it; undefined where there is none. */
+export async function listedFile(url: string): Promise<StoredFile | undefined> {
   const { place, name } = await placeOf(url);
   for await (const file of place.list(name)) if (file.name === name) return file;
   return undefined;
-}
-
-/** The version of a file is another one when it was written again; undefined where the store has none. */
-export async function remoteVersion(url: string): Promise<string | undefined> {
-  return (await found(url))?.version;
 }
 
 /** Bytes `from` to `to` of a file. @throws BAD_DATA where it has another version than the given one */

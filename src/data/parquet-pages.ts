@@ -361,6 +361,12 @@ export function checkPages(library: PageLibrary, compressors: Compressors, chunk
   return new PageWalk(library, compressors, chunk).check();
 }
 
+/** Bytes [from, to) of the file that a column has in a row group. */
+export function chunkRange(meta: ColumnMetaData): { from: number; to: number } {
+  const from = Number(meta.dictionary_page_offset || meta.data_page_offset);
+  return { from, to: from + Number(meta.total_compressed_size) };
+}
+
 /** Bytes in which the header of a page ends; a header has statistics, whose values may be long. */
 const HEADER_BYTES = 2 ** 12;
 
@@ -375,8 +381,7 @@ export function arePagesSound(
   read: (from: number, bytes: number) => Uint8Array,
 ): boolean {
   try {
-    let at = Number(meta.dictionary_page_offset || meta.data_page_offset);
-    const end = at + Number(meta.total_compressed_size);
+    let { from: at, to: end } = chunkRange(meta);
     while (at < end - 1) {
       const bytes = read(at, Math.min(HEADER_BYTES, end - at));
       const reader = { view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), offset: 0 };

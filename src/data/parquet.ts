@@ -3,12 +3,12 @@ import * as zlib from 'node:zlib';
 import type { AsyncBuffer, Compressors, FileMetaData, SchemaTree } from 'hyparquet';
 import { describe } from '../common/errors.js';
 import { importOptional } from '../common/optional.js';
-import { bad, sizeOf } from './bytes.js';
+import { bad, remoteFile } from './bytes.js';
 import { decimalCell, scaleOf, withRawDecimals } from './decimals.js';
 import type { DecodedGroup } from './duckdb.js';
 import { textOfBytes } from './keys.js';
-import { isRemote, remoteBytes, remoteVersion } from './object-store.js';
-import { checkPages, checkSnappy, type PageLibrary } from './parquet-pages.js';
+import { isRemote, remoteBytes } from './object-store.js';
+import { checkPages, checkSnappy, chunkRange, type PageLibrary } from './parquet-pages.js';
 import { unzstd } from './zstd.js';
 
 /** Values that are in memory at a time, and rows at least: every slice begins to decode at a page's start. */
@@ -135,8 +135,7 @@ function groupsOf({ num_rows, row_groups }: FileMetaData, columns: readonly stri
 }
 
 async function remoteBuffer(file: string): Promise<AsyncBuffer> {
-  const byteLength = await sizeOf(file);
-  const version = await remoteVersion(file);
+  const { bytes: byteLength, version } = await remoteFile(file);
   const slice = async (from: number, to = byteLength) => (await remoteBytes(file, from, to, version)).buffer;
   return { byteLength, slice };
 }
@@ -210,8 +209,7 @@ async function loaded(
   for (const meta of group.columns) {
     const where = `${file}: row group ${index + 1}, column "${meta.path_in_schema[0]}"`;
     try {
-      const begin = Number(meta.dictionary_page_offset || meta.data_page_offset);
-      const end = begin + Number(meta.total_compressed_size);
+      const { from: begin, to: end } = chunkRange(meta);
       if (!(begin >= 0 && begin <= end && end <= buffer.byteLength))
         throw new Error(`must lie in the ${buffer.byteLength} bytes of the file`);
       const bytes = new Uint8Array(await buffer.slice(begin, end));
