@@ -90,6 +90,17 @@ class Clock:
         return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def _passed(module: ModuleType, model: Any, batches: Any) -> Any:
+    """The model after a pass over the batches, which updates its rows by itself."""
+    dense = torch.optim.Adam([*model.bottom.parameters(), *model.top.parameters()], lr=1e-3)
+    for batch in batches:
+        loss = module.cross_entropy(model(batch.dense, batch.sparse), batch.label)
+        dense.zero_grad()
+        loss.backward()
+        dense.step()
+    return model
+
+
 def with_torchrec(module: ModuleType) -> Callable[[Any, Any], Any] | None:
     """The example with rows in TorchRec's fused embedding bags, which have their own Adagrad."""
     try:
@@ -122,13 +133,7 @@ def with_torchrec(module: ModuleType) -> Callable[[Any, Any], Any] | None:
     def kind(options: argparse.Namespace, progress: Any) -> Any:
         data = kintsugi.read_batches([options.data], batch=options.batch, **module.LAYOUT)
         model = module.DLRM(Fused(options.dim), options.dim)
-        dense = torch.optim.Adam([*model.bottom.parameters(), *model.top.parameters()], lr=1e-3)
-        for batch in progress(data):
-            loss = module.cross_entropy(model(batch.dense, batch.sparse), batch.label)
-            dense.zero_grad()
-            loss.backward()
-            dense.step()
-        return model
+        return _passed(module, model, progress(data))
 
     return kind
 
@@ -143,13 +148,7 @@ def fused(module: ModuleType) -> Callable[[Any, Any], Any]:
         )
         rows = kintsugi.torch.KintsugiEmbedding(client, "embedding", options.dim, fused=True)
         model = module.DLRM(rows, options.dim)
-        dense = torch.optim.Adam([*model.bottom.parameters(), *model.top.parameters()], lr=1e-3)
-        for batch in progress(data):
-            loss = module.cross_entropy(model(batch.dense, batch.sparse), batch.label)
-            dense.zero_grad()
-            loss.backward()
-            dense.step()
-        return model
+        return _passed(module, model, progress(data))
 
     return kind
 

@@ -19,6 +19,7 @@ import { createLogger, type LogFields, type LogFormat, type Logger } from '../ne
 import { sparing } from '../net/sparing.js';
 import type { ClientTls, RoleTls, ServerTls } from '../net/transport/index.js';
 import { MODEL_NAMES } from '../training/models/dlrm.js';
+import { COMMON_OPTIONS } from '../training/models/trainer.js';
 import { warnOfReadable } from './secret-files.js';
 
 export const DEFAULT_SCHEDULER = '127.0.0.1:7077';
@@ -118,17 +119,6 @@ function scheduleSpec(text: string): ScheduleSpec {
   });
   return { kind, ...Object.fromEntries(fields) } as ScheduleSpec;
 }
-
-/** Names of options that every model gets, and the flags that give them. */
-const COMMON_OPTIONS: ReadonlyMap<string, string> = new Map([
-  ['dim', '--dim'],
-  ['batch', '--batch'],
-  ['seed', '--seed'],
-  ['threads', '--threads'],
-  ['optimizer', '--optimizer'],
-  ['denseOptimizer', '--dense-optimizer'],
-  ['schema', '--schema'],
-]);
 
 /** `name=value`, for flags that only a model knows; numbers and booleans become such. */
 export function modelOption(text: string, before: Record<string, unknown> = {}): Record<string, unknown> {

@@ -90,6 +90,10 @@ export function describe(error: unknown): string {
   return advice === undefined || line.includes(advice) ? line : `${line}: ${advice}`;
 }
 
+/** As `describe`, behind the code of a KintsugiError. */
+export const describeWithCode = (error: unknown): string =>
+  `${error instanceof KintsugiError ? `${error.code}: ` : ''}${describe(error)}`;
+
 /** The stack of anything thrown, for a bug in a log; without one its message. */
 export const traceOf = (error: unknown): string =>
   error instanceof Error ? (error.stack ?? error.message) : String(error);

@@ -5,8 +5,9 @@
  * their own.
  */
 import type { Extent } from '../engine/native.js';
-import { type ClusterMap, SCHEDULER, tableByName } from '../protocol/map.js';
+import { type ClusterMap, tableByName } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
+import { type Asked, Asking } from './asking.js';
 import type { SimulatedCluster } from './cluster.js';
 import { Random } from './random.js';
 import type { Draft } from './saved.js';
@@ -23,19 +24,13 @@ const FIRST_QUESTION = 2_000_000;
 export const DROPPED_TABLE = tableOfLife(0).name;
 const POOL = tableOfLife(0).pool;
 
-interface DropQuestion {
-  index: number;
-  /** Id of the client that asks. */
-  client: number;
-  message: MessageOf<'dropTable'> | MessageOf<'createTables'>;
-  askedAt: number;
-}
+type DropQuestion = MessageOf<'dropTable'> | MessageOf<'createTables'>;
 
 export class Droppers {
   private readonly random: Random;
-  private asking: DropQuestion | undefined;
+  private readonly asking: Asking<DropQuestion>;
   /** Drops that were answered, and that nobody has forgotten: at most `MOST_LIVES`. */
-  private answered: DropQuestion[] = [];
+  private answered: Asked<DropQuestion>[] = [];
   /** Lives of tables that somebody has asked to drop. */
   private readonly ending = new Set<number>();
   private lives = 0;
@@ -43,6 +38,7 @@ export class Droppers {
 
   constructor(private readonly cluster: SimulatedCluster) {
     this.random = new Random(cluster.config.drops);
+    this.asking = new Asking(cluster);
   }
 
   /** True if every question is answered, and all nodes know it. */
@@ -50,7 +46,7 @@ export class Droppers {
     const { control, nodes, config } = this.cluster;
     if (config.drops === 0) return true;
     const { epoch } = control.disk.map;
-    return this.asking === undefined && nodes.every(({ node }) => !node || node.map.epoch === epoch);
+    return this.asking.current === undefined && nodes.every(({ node }) => !node || node.map.epoch === epoch);
   }
 
   /** Somebody has asked to drop this life of the table, so it may be gone. */
@@ -71,69 +67,48 @@ export class Droppers {
   /** Called once per step. */
   strike(): void {
     const { cluster, random, asking } = this;
-    if (cluster.config.drops === 0 || cluster.phase !== 'running') return;
-    if (asking) {
-      const gone = cluster.clientAt(asking.index)?.id !== asking.client;
-      if (gone) this.asking = undefined;
-      else if (cluster.now - asking.askedAt > cluster.retry * 4) this.send(asking);
-      return;
-    }
+    if (cluster.config.drops === 0 || cluster.phase !== 'running' || asking.goesOn()) return;
     if (!random.chance(RATE)) return;
     const index = 1 + cluster.nodes.length + random.below(cluster.config.clients);
     const client = cluster.clientAt(index)?.id;
     if (client === undefined) return;
-    if (this.answered.length > 0 && random.chance(0.3)) return this.comeLate(random.pick(this.answered));
+    if (this.answered.length > 0 && random.chance(0.3)) {
+      if (asking.comeLate(random.pick(this.answered))) cluster.count('oldDrop');
+      return;
+    }
     const found = tableByName(cluster.control.disk.map, DROPPED_TABLE);
     if (!found) return this.create(index, client);
     this.ending.add(found.seed);
-    this.ask(index, client, { t: 'dropTable', id: this.next++, table: found.id });
+    asking.ask(index, client, { t: 'dropTable', id: this.next++, table: found.id });
   }
 
   private create(index: number, client: number): void {
     if (this.lives >= MOST_LIVES) return;
     const specs = [specOf(tableOfLife(++this.lives))];
-    this.ask(index, client, { t: 'createTables', id: this.next++, specs });
-  }
-
-  private ask(index: number, client: number, message: DropQuestion['message']): void {
-    this.asking = { index, client, message, askedAt: 0 };
-    this.send(this.asking);
-  }
-
-  private send(question: DropQuestion): void {
-    question.askedAt = this.cluster.now;
-    this.cluster.transmit(question.index, SCHEDULER, question.message, []);
-  }
-
-  /** A copy of a question comes when it was answered, perhaps to a later scheduler. */
-  private comeLate({ index, client, message }: DropQuestion): void {
-    const { cluster } = this;
-    if (cluster.clientAt(index)?.id !== client) return;
-    cluster.count('oldDrop');
-    cluster.transmit(index, SCHEDULER, message, []);
+    this.asking.ask(index, client, { t: 'createTables', id: this.next++, specs });
   }
 
   /** True if the message was for a dropper. */
   received(index: number, message: Message): boolean {
     if (message.t !== 'tableDropped' && message.t !== 'tablesCreated') return false;
-    const { asking } = this;
     if (message.id < FIRST_QUESTION) return false;
-    if (asking?.index !== index || asking.message.id !== message.id) return true;
-    this.asking = undefined;
+    const asked = this.asking.answeredBy(index, message);
+    if (!asked) return true;
+    this.asking.current = undefined;
     // While shards are loaded nothing is dropped. A client that died may have created the table after all.
     const isRefused = message.code === 'NOT_READY' || message.code === 'TABLE_EXISTS';
     if (message.code && !isRefused) throw new Violation(`no table came or went: ${message.message}`);
     if (isRefused) return true;
     this.cluster.count(message.t === 'tableDropped' ? 'tableDropped' : 'tableAgain');
     if (message.t === 'tablesCreated') return true;
-    this.answered.push(asking);
-    if (this.random.chance(0.7)) this.create(index, asking.client);
+    this.answered.push(asked);
+    if (this.random.chance(0.7)) this.create(index, asked.client);
     return true;
   }
 
   /** The job is restored from this checkpoint. */
   rewind(draft: Draft): void {
-    this.asking = undefined;
+    this.asking.current = undefined;
     this.answered = [];
     const found = draft.tables.find((table) => table.name === DROPPED_TABLE);
     if (found) this.ending.delete(found.seed);

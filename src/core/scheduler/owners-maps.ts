@@ -1,7 +1,8 @@
 /**
- * Answers that wait until every owner of a shard of their tables has the rates of these: nodes say in every
- * heartbeat which epoch they have. A later owner has them, too: a generation is an epoch of the map, and a
- * node serves a shard by a map that is at least as new. So what all owners of a pool had once, they have.
+ * Answers about tables that wait until every owner of a shard has the map with a change: a rate that was set
+ * is waited for in the pool of its table, and a drop in all pools. Nodes say in every heartbeat which epoch
+ * they have. A later owner has it, too: a generation is an epoch of the map, and a node serves a shard by a
+ * map that is at least as new. So what all owners of a pool had once, they have.
  *
  * An owner that is not past FENCE and START does not count yet. The owner before it may live on without the
  * map, and sinks take its pushes until they have promised the new owner not to (rule 12).
@@ -32,7 +33,7 @@ interface WaitingReply {
   isTold: boolean;
 }
 
-/** A shard whose owner does not have the newest rates for certain. */
+/** A shard whose owner does not have the newest changes for certain. */
 interface LateShard {
   group: number;
   member: number;

@@ -48,19 +48,20 @@ export class ParityComparison {
 
   /** Begins the chunk again, because its accumulators were dropped. */
   restart(): void {
-    if (this.waiting === 0 && !this.deferred) return;
-    this.cursor = this.chunkStart;
-    this.waiting = 0;
-    this.deferred = undefined;
-    [this.checkedBlocks, this.unprotected, this.mismatched] = this.before;
-    this.pump();
+    if (this.waiting > 0 || this.deferred) this.again();
   }
 
   /** Begins again: a table is gone, so the blocks have other numbers. */
   restartAll(): void {
     if (this.done) return;
     this.before = [0, 0, 0];
-    this.chunkStart = this.cursor = this.waiting = 0;
+    this.chunkStart = 0;
+    this.again();
+  }
+
+  private again(): void {
+    this.cursor = this.chunkStart;
+    this.waiting = 0;
     this.deferred = undefined;
     [this.checkedBlocks, this.unprotected, this.mismatched] = this.before;
     this.pump();

@@ -1,6 +1,6 @@
 /** Actions behind the buttons: requests to the job, the command that does the same, and how it went. */
 
-import { describe, KintsugiError } from '../../common/errors.js';
+import { describeWithCode, KintsugiError } from '../../common/errors.js';
 import { checkFields, checkInteger, checkText } from '../../common/options.js';
 import type { Client } from '../../library/client/client.js';
 import { drain, rebalance, scale } from '../../library/tools/scaling.js';
@@ -92,10 +92,7 @@ export class Actions {
     while (this.list.length > MAX_SHOWN && this.list.at(-1)!.state !== 'running') this.list.pop();
     this.perform(client, action, (text) => this.change(view, 'running', text)).then(
       (text) => this.change(view, 'done', text),
-      (error: unknown) => {
-        const code = error instanceof KintsugiError ? `${error.code}: ` : '';
-        this.change(view, 'failed', `${code}${describe(error)}`);
-      },
+      (error: unknown) => this.change(view, 'failed', describeWithCode(error)),
     );
     this.onChange();
     return view;

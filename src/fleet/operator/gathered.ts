@@ -1,6 +1,7 @@
 /** The last question to a job, before its Pods go: its books, its counters and its events. */
-import { KintsugiError } from '../../common/errors.js';
+import { describeWithCode, KintsugiError } from '../../common/errors.js';
 import { sumOf } from '../../common/statistics.js';
+import { within } from '../../common/waiting.js';
 import type { Client } from '../../library/client/client.js';
 import { Dataset } from '../../library/client/dataset.js';
 import type { JobSnapshot } from '../../library/client/observe.js';
@@ -22,17 +23,10 @@ export function missingOf({ samples, setAside, complete }: DatasetStatus): numbe
 }
 
 /** @throws TIMEOUT */
-async function within<T>(work: Promise<T>, ms: number, what: string): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    const text = `${what} did not end in ${ms / 1000} s`;
-    timer = setTimeout(() => reject(new KintsugiError('TIMEOUT', text)), ms);
-  });
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+async function inTime<T extends object>(work: Promise<T>, ms: number, what: string): Promise<T> {
+  const result = await within(ms, work);
+  if (result) return result;
+  throw new KintsugiError('TIMEOUT', `${what} did not end in ${ms / 1000} s`);
 }
 
 async function eventsOf(client: Client): Promise<JobEvent[]> {
@@ -66,7 +60,7 @@ function findingsOf(
  */
 export async function gather(client: Client, run: string, withDigest: boolean): Promise<JobFindings> {
   const asked = Promise.all([Dataset.status(client, run), client.observe(), eventsOf(client)]);
-  const [dataset, snapshot, events] = await within(asked, GATHER_MS, 'what the job tells of its end');
+  const [dataset, snapshot, events] = await inTime(asked, GATHER_MS, 'what the job tells of its end');
   const { status, scheduler, nodes, workers } = snapshot;
   const { runs } = scheduler;
   const found: JobFindings = {
@@ -75,10 +69,9 @@ export async function gather(client: Client, run: string, withDigest: boolean): 
   };
   if (!withDigest) return found;
   try {
-    const { sha256, rows } = await within(digest(client), DIGEST_MS, 'the digest of all rows');
+    const { sha256, rows } = await inTime(digest(client), DIGEST_MS, 'the digest of all rows');
     return { ...found, results: { ...found.results, digest: sha256, rows } };
   } catch (error) {
-    const { code, message } = error as KintsugiError;
-    return { ...found, problem: `there is no digest: ${code}: ${message}` };
+    return { ...found, problem: `there is no digest: ${describeWithCode(error)}` };
   }
 }

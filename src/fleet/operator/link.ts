@@ -1,6 +1,6 @@
 /** The operator as a client of one job: it reads what the job reports, and asks it for changes. */
 
-import { describe, KintsugiError } from '../../common/errors.js';
+import { describeWithCode, KintsugiError } from '../../common/errors.js';
 import { sumOf } from '../../common/statistics.js';
 import { type Client, connect } from '../../library/client/client.js';
 import { Dataset } from '../../library/client/dataset.js';
@@ -87,10 +87,6 @@ async function changePlan(client: Client, plan: PlanReport | null): Promise<void
   });
 }
 
-function describeProblem(error: unknown): string {
-  return `${error instanceof KintsugiError ? `${error.code}: ` : ''}${describe(error)}`;
-}
-
 function reportOf(status: JobStatus, progress: JobReport['progress']): JobReport {
   const plan = status.saving?.find(({ name }) => name === CHECKPOINT_PLAN);
   const last = plan?.last;
@@ -145,15 +141,15 @@ export class JobLink {
     beginChange(this.client, change, timeoutMs).then(
       (id) => {
         this.all.set(key, { key, at: Date.now(), underWay: true, id });
-        if (!this.closed) this.options.onChange();
+        this.changed();
       },
       (error: unknown) => {
         const unheard = error instanceof KintsugiError && UNHEARD.has(error.code);
         this.all.set(key, {
-          ...{ key, at: Date.now(), underWay: false, problem: describeProblem(error) },
+          ...{ key, at: Date.now(), underWay: false, problem: describeWithCode(error) },
           ...(unheard ? { unheard } : {}),
         });
-        if (!this.closed) this.options.onChange();
+        this.changed();
       },
     );
   }
@@ -163,12 +159,12 @@ export class JobLink {
     if (!this.client || this.saved?.underWay) return;
     const told = (more: { number?: number; problem?: string }): void => {
       this.saved = { generation, at: Date.now(), underWay: false, ...more };
-      if (!this.closed) this.options.onChange();
+      this.changed();
     };
     this.saved = { generation, at: Date.now(), underWay: true };
     this.client.checkpoint().then(
       ({ number }) => told({ number }),
-      (error: unknown) => told({ problem: describeProblem(error) }),
+      (error: unknown) => told({ problem: describeWithCode(error) }),
     );
   }
 
@@ -178,13 +174,13 @@ export class JobLink {
     if (this.told) return;
     const end = (more: Omit<ObservedEnd, 'at' | 'underWay'>): void => {
       this.told = { at: Date.now(), underWay: false, ...more };
-      if (!this.closed) this.options.onChange();
+      this.changed();
     };
     this.told = { at: Date.now(), underWay: true };
     if (!client) return end({ problem: 'the job does not answer' });
     gather(client, this.options.run, withDigest).then(
       (findings) => end({ findings }),
-      (error: unknown) => end({ problem: describeProblem(error) }),
+      (error: unknown) => end({ problem: describeWithCode(error) }),
     );
   }
 
@@ -194,14 +190,18 @@ export class JobLink {
     if (!client || this.planned?.underWay) return;
     const told = (more: { problem?: string }): void => {
       this.planned = { generation, at: Date.now(), underWay: false, ...more };
-      if (!this.closed) this.options.onChange();
+      this.changed();
     };
     this.planned = { generation, at: Date.now(), underWay: true };
     changePlan(client, plan).then(
       // The report has the old plan until the job is asked again.
       () => this.look().then(() => told({})),
-      (error: unknown) => told({ problem: describeProblem(error) }),
+      (error: unknown) => told({ problem: describeWithCode(error) }),
     );
+  }
+
+  private changed(): void {
+    if (!this.closed) this.options.onChange();
   }
 
   /** Notes which of these requests have ended, by the changes that the job reports. True: some have. */

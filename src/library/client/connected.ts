@@ -121,15 +121,15 @@ export class ConnectedClient implements Client {
     return known;
   }
 
-  async setRate(given: TableSpec, lr: number, signal: AbortSignal | undefined): Promise<void> {
-    const { name, ...spec } = this.#requests.specOf({ spec: given } as Table);
+  async setRate(table: Table, lr: number, signal: AbortSignal | undefined): Promise<void> {
+    const { name, ...spec } = this.#requests.specOf(table);
     const problem = newRateProblem(spec, lr);
     if (problem) throw new KintsugiError('BAD_ARGUMENT', `table "${name}": ${problem}`);
     await this.#askAndFollow((id) => ({ t: 'setTable', id, name, lr }), signal);
   }
 
-  async dropTable(spec: TableSpec, signal: AbortSignal | undefined): Promise<void> {
-    const { id: table } = this.#requests.specOf({ spec } as Table);
+  async dropTable(given: Table, signal: AbortSignal | undefined): Promise<void> {
+    const { id: table } = this.#requests.specOf(given);
     await this.#askAndFollow((id) => ({ t: 'dropTable', id, table }), signal);
   }
 

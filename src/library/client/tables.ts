@@ -31,8 +31,8 @@ interface TableClient {
   pull(requests: readonly PullRequest[], options?: PullOptions): Promise<Float32Array[]>;
   push(requests: readonly PushRequest[], options?: RequestOptions): Promise<void>;
   scan(table: Table, options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
-  setRate(spec: TableSpec, lr: number, signal: AbortSignal | undefined): Promise<void>;
-  dropTable(spec: TableSpec, signal: AbortSignal | undefined): Promise<void>;
+  setRate(table: Table, lr: number, signal: AbortSignal | undefined): Promise<void>;
+  dropTable(table: Table, signal: AbortSignal | undefined): Promise<void>;
 }
 
 /** See {@link Table}. */
@@ -93,12 +93,12 @@ export class JobTable implements Table {
   async set(changes: TableChanges, options: RequestOptions = {}): Promise<void> {
     checkFields<TableChanges>('set', changes, TABLE_CHANGES);
     checkOptions('set', options, REQUEST_OPTIONS);
-    await this.client.setRate(this.spec, changes.lr, options.signal);
+    await this.client.setRate(this, changes.lr, options.signal);
   }
 
   async drop(options: RequestOptions = {}): Promise<void> {
     checkOptions('drop', options, REQUEST_OPTIONS);
-    await this.client.dropTable(this.spec, options.signal);
+    await this.client.dropTable(this, options.signal);
   }
 }
 
@@ -138,14 +138,14 @@ export class KnownTables {
    * the rows.
    */
   private verify(given: TableSpec): TableSpec {
-    const map = this.map();
-    const { job, tables } = map;
+    const { job, tables, lastTable = 0 } = this.map();
     const name = String(given.name);
-    if (jobOf.get(given) === job && isDropped(map, given.id))
-      throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" was dropped`);
     const known = tables.find(({ id }) => id === given.id);
-    // Another client of the job may have created it a moment ago.
-    if (!known && jobOf.get(given) === job) return given;
+    if (!known && jobOf.get(given) === job) {
+      // No id comes again. One that is newer was created by another client of the job a moment ago.
+      if (given.id > lastTable) return given;
+      throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" was dropped`);
+    }
     if (!known || known.name !== given.name)
       throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" is none of this job: its id is ${given.id}`);
     if (!isSameTable(given, known))
@@ -153,11 +153,6 @@ export class KnownTables {
     this.verified.set(given, { tables, known });
     return known;
   }
-}
-
-/** By this map or an earlier one, the job has dropped the table: no id comes again. */
-function isDropped({ tables, lastTable = 0 }: ClusterMap, table: number): boolean {
-  return table <= lastTable && !tables.some(({ id }) => id === table);
 }
 
 /** True: it is the table that the map has, perhaps with a rate of another time. `given` may be anything. */

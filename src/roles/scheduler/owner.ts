@@ -40,13 +40,16 @@ export const discardLater = async (
   if (owner?.foreign === 'discard') await store.clearInside?.(LATER_LIVES);
 };
 
+const foreignState = (what: string, advice: string): KintsugiError =>
+  new KintsugiError('FOREIGN_STATE', `${what}. What to do: ${advice}`);
+
 /** @throws FOREIGN_STATE */
 function refuse(job: string, before: string, uid: string): never {
   const what = `the state there is that of job ${before} (${job}), and this scheduler is for job ${uid}`;
   const advice =
     'give this job another place, or have it go on with that state (--foreign-state adopt), or have that ' +
     'state deleted and begin anew (--foreign-state discard)';
-  throw new KintsugiError('FOREIGN_STATE', `${what}. What to do: ${advice}`);
+  throw foreignState(what, advice);
 }
 
 /**
@@ -59,7 +62,7 @@ async function refuseOld(store: LoadedStore['store'], job: string, before: strin
   const advice =
     'begin at another place with the newest checkpoint of that job (--restore), or have the state of all ' +
     'its lives deleted and begin anew (--foreign-state discard)';
-  throw new KintsugiError('FOREIGN_STATE', `${what}. What to do: ${advice}`);
+  throw foreignState(what, advice);
 }
 
 /** State that a scheduler begins with. */

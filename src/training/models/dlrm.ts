@@ -26,24 +26,20 @@ import {
 import { buildFinalMlp, FINAL_MLP, finalMlpParameters } from './final-mlp-graph.js';
 import type { GraphName, Graphs, NamedValues, TensorValues } from './onnx-sessions.js';
 import { BagPooling } from './pooling.js';
-import type { Batch, DenseTensor, Model, ModelOptions, SparseTable, StepResult } from './trainer.js';
+import {
+  type Batch,
+  COMMON_OPTIONS,
+  type DenseTensor,
+  type Model,
+  type ModelOptions,
+  type SparseTable,
+  type StepResult,
+} from './trainer.js';
 import { buildTowers, TWO_TOWERS, towersParameters } from './two-towers-graph.js';
 
 /** Names for `--model-name`. */
 export const MODEL_NAMES = ['dlrm', ...CTR_MODELS, FINAL_MLP, TWO_TOWERS] as const;
 export type ModelName = (typeof MODEL_NAMES)[number];
-
-/** Options that all models are made with, by the worker's own flags. */
-const COMMON_OPTIONS = [
-  'dim',
-  'batch',
-  'seed',
-  'optimizer',
-  'denseOptimizer',
-  'threads',
-  'schema',
-  'modelName',
-];
 
 /** Options of a model by name, as `--model-option` takes them. */
 function ownOptions(name: ModelName): readonly string[] {
@@ -55,7 +51,7 @@ function ownOptions(name: ModelName): readonly string[] {
 /** @throws BAD_ARGUMENT for an option that the model does not have; `bottom` and `top` are checked with it */
 function checkOptions(name: ModelName, options: ModelOptions): void {
   const own = ownOptions(name);
-  const known = [...COMMON_OPTIONS, 'bottom', 'top', ...own];
+  const known = [...COMMON_OPTIONS.keys(), 'modelName', 'bottom', 'top', ...own];
   const unknown = Object.keys(options).find((flag) => !known.includes(flag));
   if (unknown === undefined) return;
   const text = `--model-option ${unknown}: the options of ${name} are ${own.join(', ')}`;

@@ -78,6 +78,17 @@ export interface ModelOptions {
   [flag: string]: unknown;
 }
 
+/** Options that every model gets by name, and the flags of a worker that give them. */
+export const COMMON_OPTIONS: ReadonlyMap<string, string> = new Map([
+  ['dim', '--dim'],
+  ['batch', '--batch'],
+  ['seed', '--seed'],
+  ['threads', '--threads'],
+  ['optimizer', '--optimizer'],
+  ['denseOptimizer', '--dense-optimizer'],
+  ['schema', '--schema'],
+]);
+
 /** The default export of a model file (`--model ./file.js`). */
 export type ModelFactory = (options: ModelOptions) => Promise<Model> | Model;
 

@@ -157,14 +157,24 @@ def torchrec_state_dict(layer: Layer, keys: Any) -> dict[str, Tensor]:
     bags = isinstance(layer, EmbeddingBagCollection)
     kind: type[Any] = EmbeddingBagCollection if bags else EmbeddingCollection
     instance(layer, kind, "layer", "kintsugi.torch.EmbeddingBagCollection(client, [...])")
-    by_table = _by_table(layer, keys)
+    return _state(layer, _by_table(layer, keys), has_all_keys=False)
+
+
+def _state(layer: Layer, by_table: Mapping[str, Any], has_all_keys: bool) -> dict[str, Tensor]:
+    """Rows of each table by their names in a state of the layer, and their keys.
+
+    `has_all_keys`: also keys that are the numbers of their rows.
+    """
+    prefix = ""
+    if isinstance(layer, (EmbeddingBagCollection, EmbeddingCollection)):
+        prefix = f"{layer.state_prefix}."
     state: dict[str, Tensor] = {}
     for table in layer.tables:
         given = keys_of(by_table[table.name])
-        name = f"{kind.state_prefix}.{table.name}"
-        state[f"{name}.weight"] = _pulled(layer, table, given)
-        if not np.array_equal(given, np.arange(len(given))):
-            state[f"{name}.keys"] = torch.from_numpy(given.view(np.int64).copy())
+        begin = f"{prefix}{table.name}." if prefix else ""
+        state[f"{begin}weight"] = _pulled(layer, table, given)
+        if has_all_keys or not np.array_equal(given, np.arange(len(given))):
+            state[f"{begin}keys"] = torch.from_numpy(given.view(np.int64).copy())
     return state
 
 
@@ -188,17 +198,7 @@ class RowState:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Rows and keys of each table: keys x dim, and int64. @raises Error, as `to_embedding_bag`."""
-        layer = self._layer
-        if isinstance(layer, (EmbeddingBagCollection, EmbeddingCollection)):
-            beginnings = {table.name: f"{layer.state_prefix}.{table.name}." for table in layer.tables}
-        else:
-            beginnings = {table.name: "" for table in layer.tables}
-        state: dict[str, Tensor] = {}
-        for table in layer.tables:
-            given = keys_of(self._keys[table.name])
-            state[beginnings[table.name] + "weight"] = _pulled(layer, table, given)
-            state[beginnings[table.name] + "keys"] = torch.from_numpy(given.view(np.int64).copy())
-        return state
+        return _state(self._layer, self._keys, has_all_keys=True)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Sets the rows. @raises Error, as `load_state_dict` of the layer."""

@@ -3,6 +3,7 @@ import type { Meta, OwnerReference } from '../objects.js';
 import { GROUP, TRAINING_JOB, type TrainingJob, VERSION } from '../types.js';
 
 export type PodRole = 'scheduler' | 'ps' | 'worker';
+export const ROLES: readonly PodRole[] = ['scheduler', 'ps', 'worker'];
 /** Roles whose Pods the operator makes. */
 export type Replicated = 'ps' | 'worker';
 export const REPLICATED: readonly Replicated[] = ['ps', 'worker'];

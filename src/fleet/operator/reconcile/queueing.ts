@@ -10,17 +10,17 @@ import { createHash } from 'node:crypto';
 import type { KubeObject, ObjectCondition, ObjectManifest, PodTemplate } from '../objects.js';
 import { GROUP, TRAINING_JOB, type TrainingJob } from '../types.js';
 import { digested, sameAs } from './fixtures.js';
-import { labelsOf, metaOf, type PodRole, schedulersOf, selectorOf, wantedPs } from './names.js';
+import { labelsOf, metaOf, type PodRole, ROLES, schedulersOf, selectorOf, wantedPs } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 import { QUEUE_LABEL } from './placing.js';
 import { podMeta, podSpecOf } from './pods.js';
+import { timeOf } from './time.js';
 
 const KUEUE = 'kueue.x-k8s.io';
 /** An annotation of a Workload that the operator has made inactive, because the user suspends the job. */
 const DEACTIVATED = `${GROUP}/suspended`;
 const TOPOLOGY_GATE = `${KUEUE}/topology`;
 const UNCONSTRAINED = `${KUEUE}/podset-unconstrained-topology`;
-const ROLES: readonly PodRole[] = ['scheduler', 'ps', 'worker'];
 
 type StringMap = Record<string, string>;
 /** Fields that an admission adds to the template of a role. */
@@ -311,7 +311,7 @@ function told(queue: Queueing, progress: Progress, now: number): Action[] {
     const old = conditions.get(type);
     const value = status ? 'True' : 'False';
     if (old?.status === value && old.reason === reason) return;
-    const at = new Date(Math.floor(now / 1000) * 1000).toISOString().replace('.000Z', 'Z');
+    const at = timeOf(now);
     const lastTransitionTime = old?.status === value ? (old.lastTransitionTime ?? at) : at;
     conditions.set(type, { type, status: value, reason, message, lastTransitionTime, observedGeneration });
     changed = true;

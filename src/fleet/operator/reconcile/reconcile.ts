@@ -22,7 +22,7 @@ import { firstPodOf, fixturesOf, sameAs, sameKind, secretOf } from './fixtures.j
 import { FOREIGN_CONDITION, retold } from './foreign.js';
 import { gates } from './gates.js';
 import { growthTold, starving } from './growth.js';
-import { type PodRole, schedulersOf, TOKEN_KEYS } from './names.js';
+import { type PodRole, ROLES, schedulersOf, TOKEN_KEYS } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 import { outdated } from './outdated.js';
 import { gangProblem } from './placing.js';
@@ -51,7 +51,6 @@ const WARNS: ReadonlySet<string> = new Set(['Degraded', 'Lost', 'Refused']);
 const OPTIONAL: ReadonlySet<string> = new Set(['NetworkPolicy', 'PodMonitor', 'PodGroup', 'Workload']);
 const isSet = ({ kind }: ObjectManifest): boolean => kind === 'StatefulSet';
 const NONE: ReadonlySet<string> = new Set();
-const ROLES: readonly PodRole[] = ['scheduler', 'ps', 'worker'];
 /** Time in which the controller of StatefulSets makes the Pod of a scheduler. */
 const CONTROLLER_MS = 5000;
 

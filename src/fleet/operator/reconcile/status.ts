@@ -4,7 +4,7 @@ import { type Census, inState } from './census.js';
 import { conditionsOf, since } from './conditions.js';
 import { grownMemory } from './growth.js';
 import { lastHeardOf } from './hearing.js';
-import { type PodRole, type Replicated, selectorOf, wantedPs } from './names.js';
+import { type PodRole, type Replicated, ROLES, selectorOf, wantedPs } from './names.js';
 import type { ObservedJob } from './observed.js';
 import { startPlan } from './plan.js';
 import type { Beginning } from './pods.js';
@@ -16,8 +16,6 @@ import { type Stuck, stuckCondition } from './stuck.js';
 import { isPaused, type Stage, savedFor } from './suspension.js';
 import { timeOf } from './time.js';
 import { ownFailures, type ReconcileVerdict } from './verdict.js';
-
-const ROLES: readonly PodRole[] = ['scheduler', 'ps', 'worker'];
 
 export const hasEnded = (status: TrainingJobStatus | undefined): boolean =>
   status?.phase === 'Succeeded' || status?.phase === 'Failed';
