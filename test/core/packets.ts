@@ -1,6 +1,7 @@
 /** Messages between the machines of a test, and filters for some of them. */
 import type { PeerId } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
+import type { Role } from '../../src/protocol/senders.js';
 
 export interface Packet {
   from: PeerId;
@@ -15,6 +16,19 @@ export function kind(names: Message['t'] | Message['t'][], ends: { from?: PeerId
   const wanted = [names].flat();
   return ({ from, to, message }) =>
     wanted.includes(message.t) && (ends.from ?? from) === from && (ends.to ?? to) === to;
+}
+
+/**
+ * Filter for maps to the node at `index` and to clients: a request of a client that has a newer map waits for
+ * that.
+ */
+export function mapsTo(
+  cluster: { readonly nodes: readonly { id: PeerId }[]; roleOf(peer: PeerId): Role },
+  index: number,
+): Match {
+  return ({ to, message }) =>
+    ['map', 'mapDiff'].includes(message.t) &&
+    (to === cluster.nodes[index]!.id || cluster.roleOf(to) === 'client');
 }
 
 /** Messages that a test keeps back. */

@@ -5,6 +5,7 @@ import type { TableSpec } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
 import type { SavePlan } from '../../../src/protocol/saving.js';
 import { ADDING, Cluster, type ClusterOptions, tableSpec } from '../harness.js';
+import { mapsTo } from '../packets.js';
 
 let cluster: Cluster;
 afterEach(() => cluster.close());
@@ -44,10 +45,6 @@ function held(): number[] {
   ]);
   return [...new Set(found.map(([table]) => table))].sort();
 }
-/** Maps to a node and to clients: a request of a client that has a newer map waits for that. */
-const mapsTo = (index: number) => (packet: { to: number; message: Message }) =>
-  ['map', 'mapDiff'].includes(packet.message.t) &&
-  (packet.to === cluster.nodes[index]!.id || cluster.roleOf(packet.to) === 'client');
 
 describe('a table that is dropped', () => {
   it('takes no memory of shards and parities, and the others are as before', () => {
@@ -96,7 +93,7 @@ describe('a table that is dropped', () => {
   it('is waited for until the last owner has freed it; pushes of an older map come before it', () => {
     start();
     push(2, 0, 1);
-    const late = cluster.hold(mapsTo(1));
+    const late = cluster.hold(mapsTo(cluster, 1));
     drop(1);
     cluster.advance(2000);
     expect([answers(1), held()]).toEqual([[], [1, 2]]);

@@ -8,6 +8,7 @@ import { type ClusterMap, SCHEDULER, type TableSpec } from '../../../src/protoco
 import type { Message } from '../../../src/protocol/messages.js';
 import { MAX_EARLIER_RATES, oldRateText } from '../../../src/protocol/table-rules.js';
 import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';
+import { mapsTo } from '../packets.js';
 
 let cluster: Cluster;
 afterEach(() => cluster?.close());
@@ -29,10 +30,6 @@ const answers = (id: number, client = 0) =>
     .sent('tableSet')
     .filter(({ to, message }) => to === cluster.clients[client]!.id && message.id === id);
 const rate = (name = 't') => cluster.map.tables.find((each) => each.name === name)!.optimizer.lr;
-/** Maps to a node and to clients: a request of a client that has a newer map waits for that. */
-const mapsTo = (index: number) => (packet: { to: number; message: Message }) =>
-  ['map', 'mapDiff'].includes(packet.message.t) &&
-  (packet.to === cluster.nodes[index]!.id || cluster.roleOf(packet.to) === 'client');
 
 describe('a question to set a rate', () => {
   it('is carried out for its table when a later one of the same client for another table came before', () => {
@@ -80,7 +77,7 @@ describe('a question to set a rate', () => {
 
   it('by the flag of a worker that comes again is told when all owners have the rate', () => {
     start();
-    const held = cluster.hold(mapsTo(1));
+    const held = cluster.hold(mapsTo(cluster, 1));
     const spec = { ...tableSpec('t', optimizerOf('sgd', -2)), rate: 'set' as const };
     const told = (id: number) =>
       cluster.sent('tablesCreated').filter(({ message }) => message.id === id).length;
@@ -132,7 +129,7 @@ describe('an answer that waits for the owners', () => {
 
   it('has a place, however many questions another client asks', () => {
     start();
-    const held = cluster.hold(mapsTo(1));
+    const held = cluster.hold(mapsTo(cluster, 1));
     for (let id = 0; id < 4200; id++) {
       const message: Message = { t: 'setTable', id, name: 't', lr: -1 };
       const from = cluster.client.id;
@@ -148,7 +145,7 @@ describe('an answer that waits for the owners', () => {
 
   it('is dropped when the session of its client has ended', () => {
     start();
-    const held = cluster.hold(mapsTo(1));
+    const held = cluster.hold(mapsTo(cluster, 1));
     set(1, -3);
     set(1, -5, { client: 1 });
     ask({ t: 'detach' });

@@ -7,6 +7,7 @@ import type { Message } from '../../../src/protocol/messages.js';
 import { MAX_EARLIER_RATES } from '../../../src/protocol/table-rules.js';
 import type { AskedTable } from '../../../src/protocol/tables.js';
 import { Cluster, type ClusterOptions, tableSpec } from '../harness.js';
+import { mapsTo } from '../packets.js';
 
 let cluster: Cluster;
 afterEach(() => cluster.close());
@@ -29,10 +30,6 @@ const push = (...members: number[]) => {
   cluster.settle();
   return ticket;
 };
-/** Maps to a node and to clients: a request of a client that has a newer map waits for that. */
-const mapsTo = (index: number) => (packet: { to: number; message: Message }) =>
-  ['map', 'mapDiff'].includes(packet.message.t) &&
-  (packet.to === cluster.nodes[index]!.id || cluster.roleOf(packet.to) === 'client');
 
 describe('a learning rate that is set', () => {
   it('holds for the pushes that begin when the client is told, on every shard', () => {
@@ -50,7 +47,7 @@ describe('a learning rate that is set', () => {
 
   it('is told when the last owner has it; until then each shard decides for itself', () => {
     start();
-    const held = cluster.hold(mapsTo(1));
+    const held = cluster.hold(mapsTo(cluster, 1));
     set(1, -3);
     cluster.advance(3000);
     expect(answers(1)).toEqual([]);
@@ -67,7 +64,7 @@ describe('a learning rate that is set', () => {
   it('is that of a new owner, when the old one died before it had it', () => {
     start({ spares: 1 });
     push(0, 1);
-    const held = cluster.hold(mapsTo(1));
+    const held = cluster.hold(mapsTo(cluster, 1));
     set(1, -3);
     cluster.advance(600);
     push(1);
@@ -179,7 +176,7 @@ describe('a worker that resumes a job', () => {
 
   it('is told when all owners have its rate', () => {
     start();
-    const held = cluster.hold(mapsTo(1));
+    const held = cluster.hold(mapsTo(cluster, 1));
     ask({ t: 'createTables', id: 50, specs: [wanted(-2, 'set')] });
     const told = () => cluster.sent('tablesCreated').some(({ message }) => message.id === 50);
     cluster.advance(2000);

@@ -1,24 +1,19 @@
 /** Conditions about a scheduler come from its answers, and not from the readiness of Pods. */
 import { createServer, type Server, type Socket } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { JobLink } from '../../../src/fleet/operator/link.js';
 import type { ObservedJob } from '../../../src/fleet/operator/reconcile/observed.js';
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
 import { startLocalCluster } from '../../../src/roles/cluster.js';
-import { lived, nodeOf, running, START, step } from './support.js';
+import { linkTo } from './links.js';
+import { nodeOf, running, START, schedulerPod, step } from './support.js';
 
 const LATER = START + 10_000;
 const at = (ms: number): string => new Date(ms).toISOString().replace('.000Z', 'Z');
 
 /** A job whose scheduler Pod is ready, after a pass. */
 function served(more: Partial<ObservedJob> = {}): ObservedJob {
-  const labels = { 'kintsugi.dev/job': 'movies', 'kintsugi.dev/role': 'scheduler' };
-  const scheduler = lived({
-    ...{ apiVersion: 'v1', kind: 'Pod' },
-    metadata: { name: 'movies-scheduler-0', namespace: 'ml', labels },
-  });
   const observed = running();
-  const all = { ...observed, pods: [...observed.pods, scheduler], heardAt: START, ...more };
+  const all = { ...observed, pods: [...observed.pods, schedulerPod()], heardAt: START, ...more };
   return step(all, reconcile(all));
 }
 const pass = (observed: ObservedJob): ObservedJob => step(observed, reconcile(observed));
@@ -115,20 +110,7 @@ it('a link notices within seconds that a scheduler has vanished', async () => {
   const cluster = await startLocalCluster({ code: '1+1', token: 'secret' });
   onTestFinished(() => cluster.close());
   const way = await wayTo(cluster.address);
-  const waiting = new Set<() => void>();
-  const link = new JobLink({
-    ...{ address: way.address, token: 'secret', run: 'train' },
-    onChange: () => {
-      for (const check of [...waiting]) check();
-    },
-  });
-  onTestFinished(() => link.close());
-  const until = (so: () => boolean): Promise<void> =>
-    new Promise((resolve) => {
-      const check = (): void => void (so() && waiting.delete(check) && resolve());
-      waiting.add(check);
-      check();
-    });
+  const { link, until } = linkTo(way.address);
   expect([link.looked, link.heardAt]).toEqual([false, undefined]);
   await until(() => link.report?.redundancy === 'full');
   expect(link.looked).toBe(true);

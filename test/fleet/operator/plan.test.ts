@@ -3,11 +3,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { JobLink } from '../../../src/fleet/operator/link.js';
 import type { ObjectManifest } from '../../../src/fleet/operator/objects.js';
 import type { ObservedJob, PlanReport } from '../../../src/fleet/operator/reconcile/observed.js';
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
 import { startLocalCluster } from '../../../src/roles/cluster.js';
+import { linkTo } from './links.js';
 import { actionsOf, jobOf, reportOf, running, START } from './support.js';
 
 const FIRST: PlanReport = { url: '/shared/movies', everySeconds: 300, keep: 3 };
@@ -92,24 +92,7 @@ it('a job takes another plan, and none', async () => {
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   const cluster = await startLocalCluster({ code: '1+1', token: 'secret' });
   onTestFinished(() => cluster.close());
-  const waiting = new Set<() => void>();
-  const link = new JobLink({
-    ...{ address: cluster.address, token: 'secret', run: 'train' },
-    onChange: () => {
-      for (const check of [...waiting]) check();
-    },
-  });
-  onTestFinished(() => link.close());
-  const until = (so: () => boolean): Promise<void> =>
-    new Promise((resolve) => {
-      const check = (): void => {
-        if (!so()) return;
-        waiting.delete(check);
-        resolve();
-      };
-      waiting.add(check);
-      check();
-    });
+  const { link, until } = linkTo(cluster.address);
   await until(() => link.report?.redundancy === 'full');
   expect(link.report!.plan).toBeNull();
   const plan = { url: join(directory, 'here'), everySeconds: 0, keep: 2 };

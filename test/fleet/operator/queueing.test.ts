@@ -6,7 +6,7 @@ import type { QueuedWorkload } from '../../../src/fleet/operator/reconcile/queue
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
 import type { TrainingJob } from '../../../src/fleet/operator/types.js';
 import { admitted, conditionIn, evicted, FLAVORS, faults } from './kueue.js';
-import { actionsOf, created, jobOf, lived, observedOf, reportOf, step } from './support.js';
+import { actionsOf, created, jobOf, lived, observedOf, reportOf, schedulerPod, step } from './support.js';
 import { World } from './world.js';
 
 const checkpoint = { url: '/shared/movies', everySeconds: 0, keep: 3, onSuspend: true };
@@ -40,14 +40,7 @@ const runs = (job = queuedJob(), counts: Record<string, number> = {}): ObservedJ
   const waits = queued(job);
   return pass(withWorkload(waits, admitted(workloadIn(waits), counts)));
 };
-const scheduler = lived({
-  apiVersion: 'v1',
-  kind: 'Pod',
-  metadata: {
-    name: 'movies-scheduler-0',
-    labels: { 'kintsugi.dev/role': 'scheduler', 'kintsugi.dev/job': 'movies' },
-  },
-});
+const scheduler = schedulerPod();
 const serves = (observed: ObservedJob): ObservedJob => {
   const pods = [
     ...observed.pods.filter(({ metadata }) => metadata.name !== scheduler.metadata.name),

@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { missingOf } from '../../../src/fleet/operator/gathered.js';
-import { JobLink } from '../../../src/fleet/operator/link.js';
 import type { ObservedEnd, ObservedJob } from '../../../src/fleet/operator/reconcile/observed.js';
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
 import { startLocalCluster } from '../../../src/roles/cluster.js';
 import { writeDemoData } from '../../../src/training/loop/demo-data.js';
 import { start } from '../../cli/support.js';
+import { linkTo } from './links.js';
 import { actionsOf, created, jobOf, lived, running, START } from './support.js';
 import { World } from './world.js';
 
@@ -199,20 +199,7 @@ it('a worker leaves its results, and a link gathers those of the job', async () 
   expect(written.samples).toBe(300);
   for (const name of ['auc', 'logloss', 'trainLoss', 'seconds'])
     expect(written[name], name).toBeGreaterThan(0);
-  const waiting = new Set<() => void>();
-  const link = new JobLink({
-    ...{ address: cluster.address, token: 'secret', run: 'train' },
-    onChange: () => {
-      for (const check of [...waiting]) check();
-    },
-  });
-  onTestFinished(() => link.close());
-  const until = (so: () => boolean): Promise<void> =>
-    new Promise((resolve) => {
-      const check = (): void => void (so() && waiting.delete(check) && resolve());
-      waiting.add(check);
-      check();
-    });
+  const { link, until } = linkTo(cluster.address);
   await until(() => link.report !== undefined);
   link.gather(true);
   await until(() => link.told?.underWay === false);

@@ -99,6 +99,18 @@ export function lived(object: KubeObject, life: Life = {}): Pod {
   };
 }
 
+/** The Pod of the scheduler of a job, which runs. */
+export const schedulerPod = (): Pod =>
+  lived({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: {
+      name: 'movies-scheduler-0',
+      namespace: 'ml',
+      labels: { 'kintsugi.dev/role': 'scheduler', 'kintsugi.dev/job': 'movies' },
+    },
+  });
+
 export const reportOf = (pods: readonly Pod[], more: Partial<JobReport> = {}): JobReport => ({
   ...{ redundancy: 'full', reasons: [], changing: false, changes: [] },
   nodes: pods

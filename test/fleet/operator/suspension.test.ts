@@ -8,24 +8,17 @@ import {
   created,
   deleted,
   jobOf,
-  lived,
   names,
   observedOf,
   running,
   START,
+  schedulerPod,
   step,
 } from './support.js';
 import { World } from './world.js';
 
 const checkpoint = { url: '/shared/movies', everySeconds: 0, keep: 3, onSuspend: true };
-const scheduler = lived({
-  apiVersion: 'v1',
-  kind: 'Pod',
-  metadata: {
-    name: 'movies-scheduler-0',
-    labels: { 'kintsugi.dev/role': 'scheduler', 'kintsugi.dev/job': 'movies' },
-  },
-});
+const scheduler = schedulerPod();
 const psNames = ['movies-ps-0', 'movies-ps-1', 'movies-ps-2', 'movies-ps-3'];
 
 const scheduled = (given: Parameters<typeof jobOf>[0] = { checkpoint }): ObservedJob =>
