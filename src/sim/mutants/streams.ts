@@ -113,6 +113,10 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     file: 'scheduler/replacing',
     from: 'mirror.sid === report.mirror',
     to: 'this.facts.view().sinkComplete(mirror.sid)',
+    scenario: {
+      test: 'test/core/shard/memory.test.ts',
+      because: 'a refusal is seldom told between the start of a scheduler and the next heartbeat',
+    },
   },
   {
     name: 'a refused shard does not say what its mirror has',

@@ -43,8 +43,10 @@ const of = (uid: string, foreign: JobOwner['foreign'] = 'refuse'): JobOwner => (
 
 /** Starts a scheduler that must end by itself, or not start. */
 async function refusal(options: Partial<SchedulerOptions>): Promise<{ code: string; message: string }> {
+  const log = new EventLog();
   return new Promise((resolve, reject) => {
-    scheduler({ ...options, onFailed: resolve }).then(
+    void log.next('scheduler.ready').then(() => reject(new Error('a scheduler leads that must be refused')));
+    scheduler({ ...options, log, onFailed: resolve }).then(
       // A scheduler that stands by starts, and ends when it leads.
       () => {},
       (error: unknown) => rejection(Promise.reject(error)).then(resolve, reject),
