@@ -45,7 +45,7 @@ export interface DurableState {
   names: Record<string, { id: PeerId; inc: number; left?: boolean; restart?: boolean }>;
   /** By id, ascending: ids only grow. */
   sessions: Map<PeerId, SessionEntry>;
-  /** Of open sessions. */
+  /** Open sessions have their questions here. */
   rateQuestions: RateQuestions;
   /** Undefined until the first change. */
   scaling?: Scaling;

@@ -14,7 +14,7 @@ const MAX_PAYLOAD_BYTES = 256 << 20;
 export interface GatewayFrame {
   message: Record<string, unknown>;
   payload: Buffer;
-  /** Of the message and the payload. */
+  /** The message and the payload have so many. */
   bytes: number;
 }
 

@@ -1,4 +1,4 @@
-// What a program that asks for much, and reads nothing of it, may take of the memory of its gateway.
+// A program that asks for much, and reads nothing of it, takes a bounded part of the memory of its gateway.
 import { Socket } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
