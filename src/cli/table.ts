@@ -3,6 +3,7 @@ import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
 import { bytesText, countText, harmless, table } from '../fleet/local/text.js';
 import { listTables, showTable, type TableInfo } from '../library/tools/tables.js';
+import { saidWhile } from '../net/repeats.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { integer, withScheduler } from './flags.js';
 import { hint } from './hints.js';
@@ -84,19 +85,28 @@ function rateOf(settings: readonly string[]): number {
   throw new KintsugiError('BAD_ARGUMENT', text);
 }
 
+/** A change is carried out when it is durable; the command may be ended then, and begun again. */
+function saidAsItWaits(change: Promise<void>, flags: ShowFlags): Promise<void> {
+  const why = 'waits until every owner of a shard has the change';
+  return saidWhile(change, (repeated) => {
+    const again = repeated === undefined ? '' : ' still';
+    process.stderr.write(`kintsugi:${again} ${why}; which PS are missing: ${hint(['doctor'], flags)}\n`);
+  });
+}
+
 async function runSet(name: string, settings: string[], flags: ShowFlags): Promise<void> {
   const lr = rateOf(settings);
   const was = await withClient(flags, async (client) => {
     const table = client.table(name);
     const { optimizer } = table.spec;
-    await table.set({ lr });
+    await saidAsItWaits(table.set({ lr }), flags);
     return optimizer.lr;
   });
   print(flags.json, { table: name, lr, was }, () => [`table ${name}: lr ${was} -> ${lr}`]);
 }
 
 async function runDrop(name: string, flags: ShowFlags): Promise<void> {
-  await withClient(flags, (client) => client.table(name).drop());
+  await withClient(flags, (client) => saidAsItWaits(client.table(name).drop(), flags));
   print(flags.json, { dropped: name }, () => [`table ${name} is dropped`]);
 }
 

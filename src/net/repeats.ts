@@ -5,6 +5,8 @@
  * Lines are written by occurrences and not by timers, so a cause that ends is silent at once.
  */
 
+import { monotonicMs } from './log.js';
+
 const MINUTE_MS = 60_000;
 /** Times after the first occurrence at which the next line is due. */
 const AFTER_MS: readonly number[] = [MINUTE_MS, 10 * MINUTE_MS, 60 * MINUTE_MS];
@@ -60,4 +62,17 @@ export class Repeats<Cause> {
   over(cause: Cause): void {
     this.causes.delete(cause);
   }
+}
+
+/** A wait that lasts longer is told. */
+const LONG_WAIT_MS = 5000;
+
+/** The value of the promise. While it takes long, lines about it are written as for a cause that repeats. */
+export async function saidWhile<T>(
+  work: Promise<T>,
+  write: (repeated: number | undefined) => void,
+): Promise<T> {
+  const repeats = new Repeats<'wait'>(monotonicMs);
+  const timer = setInterval(() => repeats.note('wait', write), LONG_WAIT_MS);
+  return work.finally(() => clearInterval(timer));
 }

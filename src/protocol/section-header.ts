@@ -4,7 +4,7 @@
 
 const PREFIX_BYTES = 8;
 const ENTRY_BYTES = 16;
-const KEY_BYTES = 8;
+export const KEY_BYTES = 8;
 /** Bytes of a value of a row. */
 export const FLOAT_BYTES = 4;
 /** Arrays in a section are padded to a multiple of it. */

@@ -1,6 +1,6 @@
 /** A cause that repeats: logged on change, then at 1, 10 and 60 minutes with a count. */
-import { expect, it } from 'vitest';
-import { Repeats } from '../../src/net/repeats.js';
+import { expect, it, onTestFinished, vi } from 'vitest';
+import { Repeats, saidWhile } from '../../src/net/repeats.js';
 
 const MINUTE = 60_000;
 
@@ -51,4 +51,23 @@ it('forgets the oldest of too many causes', () => {
   expect(lines).toBe(4097);
   note(0);
   expect(lines).toBe(4098);
+});
+
+it('a wait is told after 5 s, then as a cause that repeats, and no more when it is over', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'hrtime'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const lines: (number | undefined)[] = [];
+  let end = (_: string) => {};
+  const work = new Promise<string>((resolve) => {
+    end = resolve;
+  });
+  const told = saidWhile(work, (repeated) => lines.push(repeated));
+  await vi.advanceTimersByTimeAsync(4999);
+  expect(lines).toEqual([]);
+  await vi.advanceTimersByTimeAsync(60 * MINUTE + 5001);
+  expect(lines).toEqual([undefined, 12, 108, 600]);
+  end('done');
+  expect(await told).toBe('done');
+  await vi.advanceTimersByTimeAsync(2 * 60 * MINUTE);
+  expect(lines).toHaveLength(4);
 });

@@ -10,7 +10,8 @@
  * | group/ID, node/ID, table/ID | entries of the map |
  * | saving, plan/NAME | number of the next attempt at a checkpoint; save plans |
  * | restore, load/G/M | the checkpoint that the job goes on from; a shard that is still to be loaded |
- * | name/NAME, session/ID, change/ID | identities of nodes; open sessions, with rates set; changes |
+ * | name/NAME, session/ID, change/ID | identities of nodes; open sessions; changes |
+ * | rates/ID/C | chunk C of the questions of session ID that set learning rates |
  * | dataset/I, cursor/I | data set number I: its specification; its counters |
  * | run/NAME | sums of the workers of a run that are gone |
  * | event/N | the event at place N of the ring |
@@ -22,6 +23,7 @@ import { shardKey } from '../../protocol/items.js';
 import type { ClusterMap, Group, NodeEntry, TableSpec } from '../../protocol/map.js';
 import type { DatasetSpec, SetAside } from '../../protocol/samples.js';
 import type { RunTelemetry } from '../../protocol/telemetry.js';
+import { questionsOf, type RateChunk } from './rate-questions.js';
 import type { FileGrowth } from './samples/ranges.js';
 import type { DatasetState, OpenRange } from './samples/state.js';
 import {
@@ -52,6 +54,7 @@ export const loadKey = (g: number, m: number): string => `load/${g}/${m}`;
 export const planKey = (name: string): string => `plan/${name}`;
 export const nameKey = (name: string): string => `name/${name}`;
 export const sessionKey = (id: number): string => `session/${id}`;
+export const ratesKey = (id: number, chunk: number): string => `rates/${id}/${chunk}`;
 export const datasetKey = (dataset: number): string => `dataset/${dataset}`;
 export const cursorKey = (dataset: number): string => `cursor/${dataset}`;
 export const epochKey = (dataset: number, epoch: number): string => `epoch/${dataset}/${epoch}`;
@@ -82,6 +85,7 @@ const READ: Readonly<Record<string, EntryReader>> = {
   plan: ({ saving }, name) => saving?.plans.get(name),
   name: ({ names }, name) => names[name],
   session: ({ sessions }, _name, id) => sessions.get(id),
+  rates: ({ rateQuestions }, _name, id, chunk) => rateQuestions.get(id)?.get(chunk),
   dataset: ({ datasets }, _name, index) => {
     const dataset = datasets[index];
     return dataset && { name: dataset.name, spec: dataset.spec };
@@ -119,6 +123,8 @@ export function entriesOf(state: DurableState): Map<string, unknown> {
   keys.push(...[...(state.restore?.shards.values() ?? [])].map(({ g, m }) => loadKey(g, m)));
   keys.push(...[...(state.saving?.plans.keys() ?? [])].map(planKey));
   keys.push(...Object.keys(state.names).map(nameKey), ...[...state.sessions.keys()].map(sessionKey));
+  for (const [id, chunks] of state.rateQuestions)
+    for (const chunk of chunks.keys()) keys.push(ratesKey(id, chunk));
   keys.push(...[...state.runs.keys()].map(runKey), ...[...state.events.keys()].map(eventKey));
   for (const [index, { samples, growth, setAside, open }] of state.datasets.entries()) {
     keys.push(datasetKey(index), cursorKey(index));
@@ -179,7 +185,7 @@ export function stateOf(entries: StateEntries): StoredEntries | undefined {
 }
 
 /** The state in format 2. */
-export type WholeState = Omit<DurableState, 'sessions' | 'datasets' | 'runs' | 'events'> & {
+export type WholeState = Omit<DurableState, 'sessions' | 'rateQuestions' | 'datasets' | 'runs' | 'events'> & {
   sessions: SessionEntry[];
   datasets?: (Omit<DatasetState, 'open'> & { open: OpenRange[] })[];
 };
@@ -190,7 +196,8 @@ function fromWhole(whole: WholeState): DurableState {
     open: new Map(dataset.open.map((range) => [range.number, range])),
   }));
   const sessions = new Map(whole.sessions.map((session) => [session.id, session]));
-  return withCapabilities({ ...whole, sessions, datasets, runs: new Map(), events: new Map() });
+  const none = { rateQuestions: new Map(), runs: new Map(), events: new Map() };
+  return withCapabilities({ ...whole, sessions, datasets, ...none });
 }
 
 function fromEntries(entries: StateEntries): DurableState {
@@ -231,12 +238,21 @@ function fromEntries(entries: StateEntries): DurableState {
     shardKey(shard.g, shard.m),
     shard,
   ]);
+  // Sessions had their questions themselves before there were chunks of them.
+  type StoredSession = SessionEntry & { readonly rates?: RateChunk };
+  const sessions = sorted<StoredSession>('session');
+  const chunks = all<RateChunk>('rates').map(([path, chunk]) => {
+    const [session, number] = path.split('/').map(Number) as [number, number];
+    return [session, number, chunk] as const;
+  });
+  const whole = sessions.flatMap(({ id, rates }) => (rates ? [[id, rates] as const] : []));
   const plans = all<StoredPlan>('plan').map(([, plan]): [string, StoredPlan] => [plan.name, plan]);
   return {
     ...{ map, nodesWanted, nextPeer, nextSid, ...(firstPeer !== undefined && { firstPeer }) },
     ...(owner !== undefined && { owner }),
     names: Object.fromEntries(all<DurableState['names'][string]>('name')),
-    sessions: new Map(sorted<SessionEntry>('session').map((session) => [session.id, session])),
+    sessions: new Map(sessions.map(({ id, leased }) => [id, { id, leased }])),
+    rateQuestions: questionsOf(chunks, whole),
     ...(scaling && { scaling: { ...scaling, changes: sorted<Change>('change') } }),
     ...(restore && { restore: { ...restore, shards: new Map(shards) } }),
     ...(saving && { saving: { ...saving, plans: new Map(plans) } }),

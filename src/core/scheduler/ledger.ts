@@ -9,7 +9,15 @@ import { diffOf } from '../../protocol/map-diff.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 import type { Role } from '../../protocol/senders.js';
 import type { EventEffect, SendEffect } from '../shared/outbox.js';
-import { compareLists, entriesOf, entryOf, HEAD_KEY, type StateEntries, sessionKey } from './entries.js';
+import {
+  compareLists,
+  entriesOf,
+  entryOf,
+  HEAD_KEY,
+  ratesKey,
+  type StateEntries,
+  sessionKey,
+} from './entries.js';
 import { EventLog } from './events.js';
 import type { RestoreLostInput } from './saving/restored.js';
 import type { DurableState, Scaling } from './state.js';
@@ -304,7 +312,11 @@ export class Ledger {
       this.held.add(id);
       return;
     }
-    if (!this.state.sessions.delete(id)) return;
+    const { sessions, rateQuestions } = this.state;
+    if (!sessions.delete(id)) return;
+    const chunks = [...(rateQuestions.get(id)?.keys() ?? [])];
+    rateQuestions.delete(id);
+    for (const chunk of chunks) this.touch(ratesKey(id, chunk));
     this.touch(sessionKey(id));
     this.ended.push(id);
   }

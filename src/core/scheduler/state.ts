@@ -14,6 +14,7 @@ import type { ChangeStatus } from '../../protocol/messages.js';
 import type { SavedPart, SavePlan } from '../../protocol/saving.js';
 import type { PlanStatus } from '../../protocol/status.js';
 import type { RunTelemetry } from '../../protocol/telemetry.js';
+import type { RateQuestions } from './rate-questions.js';
 import type { DatasetState } from './samples/state.js';
 
 /**
@@ -23,11 +24,6 @@ import type { DatasetState } from './samples/state.js';
 export interface SessionEntry {
   readonly id: PeerId;
   readonly leased: boolean;
-  /**
-   * By table: the newest question of the client to set its learning rate that was carried out. The numbers of
-   * its questions rise. Undefined: it has set none.
-   */
-  readonly rates?: Readonly<Record<number, number>>;
 }
 
 export interface DurableState {
@@ -49,6 +45,8 @@ export interface DurableState {
   names: Record<string, { id: PeerId; inc: number; left?: boolean; restart?: boolean }>;
   /** By id, ascending: ids only grow. */
   sessions: Map<PeerId, SessionEntry>;
+  /** Open sessions have their questions here. */
+  rateQuestions: RateQuestions;
   /** Undefined until the first change. */
   scaling?: Scaling;
   datasets: DatasetState[];
@@ -147,6 +145,7 @@ export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firs
     nextSid: 1,
     names: {},
     sessions: new Map(),
+    rateQuestions: new Map(),
     datasets: [],
     runs: new Map(),
     events: new Map(),

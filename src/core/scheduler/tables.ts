@@ -14,9 +14,10 @@ import {
 } from '../../protocol/table-rules.js';
 import type { AskedTable } from '../../protocol/tables.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
-import { sessionKey } from './entries.js';
+import { ratesKey } from './entries.js';
 import type { Ledger } from './ledger.js';
 import type { OwnersMaps } from './owners-maps.js';
+import { forgetTable, noteQuestion } from './rate-questions.js';
 
 /** Tables that the engine takes in a shard (`kMaxTables`): a higher `maxTables` holds as this. */
 export const MAX_TABLES = 4096;
@@ -117,6 +118,9 @@ export class TableBook {
     if (table) {
       this.known(map).delete(table.name);
       this.owners.dropped(table);
+      const { rateQuestions } = ledger.state;
+      for (const [session, chunk] of forgetTable(rateQuestions, dropped))
+        ledger.jot(ratesKey(session, chunk));
       this.seen--;
       const tables = map.tables.filter((each) => each !== table);
       const reason = { table: table.name, id: table.id };
@@ -130,11 +134,9 @@ export class TableBook {
   /** False: this question of the client for this table, or a later one, was carried out before. */
   private carryOut(from: PeerId, table: TableSpec, id: number): boolean {
     const { ledger } = this;
-    const { sessions } = ledger.state;
-    const session = sessions.get(from)!;
-    if (id <= (session.rates?.[table.id] ?? -1)) return false;
-    sessions.set(from, { ...session, rates: { ...session.rates, [table.id]: id } });
-    ledger.touch(sessionKey(from));
+    const chunk = noteQuestion(ledger.state.rateQuestions, from, table.id, id);
+    if (chunk === undefined) return false;
+    ledger.touch(ratesKey(from, chunk));
     return true;
   }
 

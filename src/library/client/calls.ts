@@ -288,12 +288,22 @@ const ONLY_PULL = PULL_REQUEST as typeof PULL_INTO;
 /** The array for the rows of a call: the caller's, or a new one. */
 function target(call: TableCall, into?: Float32Array): Float32Array {
   const length = call.keys.length * call.width;
-  if (into === undefined) return new Float32Array(length);
+  if (into === undefined) return arrayOf(length, call.spec.name);
   if (!(into instanceof Float32Array))
     throw new KintsugiError('BAD_ARGUMENT', '"into" must be a Float32Array');
   if (into.length === length) return into;
   const text = `rows of ${length} floats do not fit "into", which has ${into.length}`;
   throw new KintsugiError('LENGTH_MISMATCH', `table "${call.spec.name}": ${text}`);
+}
+
+/** @throws BAD_ARGUMENT */
+function arrayOf(floats: number, table: string): Float32Array {
+  try {
+    return new Float32Array(floats);
+  } catch {
+    const text = `no array of this process holds ${floats} floats: pull fewer keys at once`;
+    throw new KintsugiError('BAD_ARGUMENT', `table "${table}": ${text}`);
+  }
 }
 
 /** Owners sum what goes to a row of one table, and refuse a section that names a table twice. */

@@ -35,8 +35,14 @@ export const RATE_MUTANTS: readonly Mutant[] = [
   {
     name: 'rates: a later scheduler does not know which questions were carried out',
     file: 'scheduler/tables',
-    from: 'ledger.touch(sessionKey(from));',
+    from: 'ledger.touch(ratesKey(from, chunk));',
     to: '',
+  },
+  {
+    name: 'rates: a later scheduler reads no questions that were carried out',
+    file: 'scheduler/entries',
+    from: 'rateQuestions: questionsOf(chunks, whole)',
+    to: 'rateQuestions: new Map()',
   },
   {
     name: 'rates: the old flag of a restarted worker undoes a set',

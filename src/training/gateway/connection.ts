@@ -43,9 +43,11 @@ export class ProgramConnection {
   private client: Client | undefined;
   private memory: SharedMemory | undefined;
   private readonly program: ProgramState = { scans: new Map() };
+  /** Frames that were read and wait for room: those of one piece of the socket at most. */
+  private frames: GatewayFrame[] = [];
   private requests = 0;
-  /** Bytes behind the messages of requests under way. */
-  private payloadBytes = 0;
+  /** Bytes of requests under way, with their messages. */
+  private requestBytes = 0;
   /** Bytes that may follow answers. */
   private readonly answers: InFlightRoom;
   /** Resolves when the client of the program has left the job. */
@@ -58,7 +60,7 @@ export class ProgramConnection {
     this.answers = new InFlightRoom(this.maxInFlightBytes);
     // Each request under way listens.
     setMaxListeners(0, this.gone.signal);
-    socket.on('data', (piece) => this.read(piece)).on('drain', () => this.pace());
+    socket.on('data', (piece) => this.read(piece)).on('drain', () => this.serve());
     this.closed = new Promise((resolve) => {
       socket.on('error', () => {}).on('close', () => void this.end().then(resolve));
     });
@@ -76,6 +78,7 @@ export class ProgramConnection {
 
   private async end(): Promise<void> {
     this.gone.abort();
+    this.frames = [];
     this.answers.end(new KintsugiError('CLOSED', 'the program is gone'));
     this.program.ranges?.close();
     await this.client?.close();
@@ -86,29 +89,35 @@ export class ProgramConnection {
 
   private read(piece: Buffer): void {
     try {
-      for (const frame of this.reader.take(piece)) void this.take(frame);
+      this.frames = this.frames.concat(this.reader.take(piece));
     } catch (error) {
       this.options.log.warn('gateway.refused', { message: describe(error) });
       this.socket.destroy();
     }
-    this.pace();
+    this.serve();
+  }
+
+  private get isFull(): boolean {
+    return (
+      this.requests >= MAX_REQUESTS ||
+      this.requestBytes >= this.maxInFlightBytes ||
+      this.socket.writableLength > MAX_UNREAD_BYTES
+    );
   }
 
   /** A program that asks faster than it is answered waits in its own writes. */
-  private pace(): void {
-    const full =
-      this.requests >= MAX_REQUESTS ||
-      this.payloadBytes >= this.maxInFlightBytes ||
-      this.socket.writableLength > MAX_UNREAD_BYTES;
-    if (full === this.socket.isPaused()) return;
-    if (full) this.socket.pause();
+  private serve(): void {
+    while (this.frames.length > 0 && !this.isFull) void this.take(this.frames.shift()!);
+    const waits = this.frames.length > 0 || this.isFull;
+    if (waits === this.socket.isPaused()) return;
+    if (waits) this.socket.pause();
     else this.socket.resume();
   }
 
-  private async take({ message, payload }: GatewayFrame): Promise<void> {
+  private async take({ message, payload, bytes: size }: GatewayFrame): Promise<void> {
     const { id } = message;
     this.requests += 1;
-    this.payloadBytes += payload.byteLength;
+    this.requestBytes += size;
     let reserved = 0;
     const reserve = async (bytes: number) => {
       await this.answers.take(bytes, this.gone.signal);
@@ -123,12 +132,12 @@ export class ProgramConnection {
     } finally {
       if (reserved > 0) this.afterSending(() => this.answers.free(reserved));
       this.requests -= 1;
-      this.payloadBytes -= payload.byteLength;
-      this.pace();
+      this.requestBytes -= size;
+      this.serve();
     }
   }
 
-  private work(
+  private async work(
     message: Record<string, unknown>,
     payload: Buffer,
     reserve: OperationRequest['reserve'],

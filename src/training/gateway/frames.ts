@@ -14,6 +14,8 @@ const MAX_PAYLOAD_BYTES = 256 << 20;
 export interface GatewayFrame {
   message: Record<string, unknown>;
   payload: Buffer;
+  /** The message and the payload have so many. */
+  bytes: number;
 }
 
 const NOTHING = Buffer.alloc(0);
@@ -52,7 +54,7 @@ export class FrameReader {
       if (this.have < this.need) break;
       const end = HEAD_BYTES + json;
       const payload = bytes === 0 ? NOTHING : all.subarray(end, end + bytes);
-      frames.push({ message: parse(all.toString('utf8', HEAD_BYTES, end)), payload });
+      frames.push({ message: parse(all.toString('utf8', HEAD_BYTES, end)), payload, bytes: json + bytes });
       const rest = all.subarray(this.need);
       this.pieces = rest.length > 0 ? [rest] : [];
       this.have = rest.length;

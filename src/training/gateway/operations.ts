@@ -11,7 +11,7 @@ import { rowCounts } from '../../library/client/scan.js';
 import { listTables } from '../../library/tools/tables.js';
 import { limitText } from '../../protocol/limits.js';
 import { type TableSpec, tableByName } from '../../protocol/map.js';
-import { FLOAT_BYTES } from '../../protocol/section-header.js';
+import { FLOAT_BYTES, KEY_BYTES } from '../../protocol/section-header.js';
 import { bad, integer, text } from './fields.js';
 import type { Memory } from './memory.js';
 import type { GatewayRanges } from './ranges.js';
@@ -32,7 +32,13 @@ export interface OperationRequest {
 export interface ProgramState {
   ranges?: GatewayRanges;
   /** Scans that the program has begun, by the numbers that it gave them. */
-  scans: Map<number, AsyncGenerator<ScanBatch, void>>;
+  scans: Map<number, ProgramScan>;
+}
+
+interface ProgramScan {
+  batches: AsyncGenerator<ScanBatch, void>;
+  /** The most that a batch takes. */
+  batchBytes: number;
 }
 
 /** `behind`: bytes that follow the answer in its frame. */
@@ -43,6 +49,12 @@ export interface OperationAnswer {
 
 /** Scans of one program that are open at once. */
 const MAX_SCANS = 64;
+/** Bytes of a batch of the first `FEW_SCANS`, and of the others: each scan holds a few batches. */
+const BATCH_BYTES = 4 << 20;
+const SMALL_BATCH_BYTES = 512 << 10;
+const FEW_SCANS = 8;
+/** About what the description of a table takes in an answer. */
+const TABLE_BYTES = 512;
 
 export type GatewayOperation = (asked: OperationRequest) => Promise<OperationAnswer>;
 
@@ -187,16 +199,19 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
     return {};
   },
 
-  async tables({ client }) {
+  async tables({ client, reserve }) {
+    await reserve(client.tables().length * TABLE_BYTES);
     return { value: client.tables().map((spec) => described(client, spec)) };
   },
 
-  async listTables({ client, message }) {
+  async listTables({ client, message, reserve }) {
     const { after, limit } = message as { after?: string; limit?: number };
+    await reserve(client.tables().length * TABLE_BYTES);
     return { value: await listTables(client, { after, limit }) };
   },
 
-  async status({ client }) {
+  async status({ client, reserve }) {
+    await reserve(client.tables().length * TABLE_BYTES);
     return { value: await client.status() };
   },
 
@@ -212,16 +227,22 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
         'LIMIT',
         limitText('too many scans of this program are open', 'maxScans', MAX_SCANS),
       );
-    const select = message.whole === true ? 'rows' : 'values';
-    const options = { select, batchRows: integer(message, 'batch', 1) } as const;
-    scans.set(integer(message, 'scan'), client.scan(text(message, 'name'), options));
+    const whole = message.whole === true;
+    const name = text(message, 'name');
+    const rowBytes = KEY_BYTES + widthOf(client, name, whole) * FLOAT_BYTES;
+    const most = Math.floor((scans.size < FEW_SCANS ? BATCH_BYTES : SMALL_BATCH_BYTES) / rowBytes);
+    const batchRows = Math.min(integer(message, 'batch', 1), Math.max(1, most));
+    const batches = client.scan(name, { select: whole ? 'rows' : 'values', batchRows });
+    scans.set(integer(message, 'scan'), { batches, batchBytes: batchRows * rowBytes });
     return {};
   },
 
   /** The value is the number of rows; 0: there are no more. Keys and rows are behind it. */
-  async scanned({ message, program }) {
+  async scanned({ message, program, reserve }) {
     const number = integer(message, 'scan');
-    const batch = await program.scans.get(number)?.next();
+    const scan = program.scans.get(number);
+    if (scan) await reserve(scan.batchBytes);
+    const batch = await scan?.batches.next();
     if (batch && !batch.done)
       return { value: batch.value.keys.length, behind: [batch.value.keys, batch.value.rows] };
     program.scans.delete(number);
@@ -230,7 +251,7 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
 
   async endScan({ message, program }) {
     const number = integer(message, 'scan');
-    await program.scans.get(number)?.return();
+    await program.scans.get(number)?.batches.return();
     program.scans.delete(number);
     return {};
   },

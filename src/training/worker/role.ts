@@ -12,6 +12,7 @@ import { type Client, connect } from '../../library/client/client.js';
 import { resumeTables } from '../../library/client/connected.js';
 import type { DatasetSpec } from '../../library/client/dataset.js';
 import { formatAddress, parseAddress } from '../../net/address.js';
+import { saidWhile } from '../../net/repeats.js';
 import type { TableSpec } from '../../protocol/map.js';
 import { oldRateText } from '../../protocol/table-rules.js';
 import { type EndpointOptions, serveEndpoints } from '../../roles/endpoints.js';
@@ -51,7 +52,9 @@ function storeOf(
   return {
     createTables: async (specs) => {
       const asked = specs.map((spec) => ({ ...spec, rate: isAsked(spec) ? 'set' : 'keep' }) as const);
-      const tables = await resumeTables(client, asked);
+      const tables = await saidWhile(resumeTables(client, asked), (repeated) =>
+        log.warn('worker.waits', { message: WAITS, repeated }),
+      );
       for (const [i, { name, spec }] of tables.entries()) {
         const [own, { lr }] = [asked[i]!, spec.optimizer];
         if (own.optimizer.lr === lr || epochs === 0) continue;
@@ -64,6 +67,11 @@ function storeOf(
     push: (updates) => client.push(updates),
   };
 }
+
+/** The scheduler answers at once where no rate is asked for. */
+const WAITS =
+  'every owner of a shard must have the learning rates of the tables before training begins, and some ' +
+  'do not answer: "kintsugi doctor" says which PS are missing';
 
 function keptText(table: TableSpec, lr: number): string {
   const why = oldRateText(table, lr) ?? 'got another rate meanwhile';
@@ -206,7 +214,7 @@ async function runOver(
     });
     watched.client = client;
     const store = storeOf(client, model, options);
-    await createTables(model, store, options.modelOptions.seed, helpers);
+    await asLastWords(createTables(model, store, options.modelOptions.seed, helpers), signal);
     let results: WorkerResults = {};
     if (source) results = await trainAll(options, source, files, model, store, client, spool, watched);
     if (tests && !(epochs > 0 && signal.aborted)) {

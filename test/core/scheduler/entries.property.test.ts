@@ -14,6 +14,11 @@ const SPEC = {
 };
 const GROWING = { ...SPEC, follow: true, epochs: 1, files: [{ name: 'g', size: 0, rangeBytes: 40 }] };
 
+const TABLE = {
+  ...{ pool: 'embedding', dim: 4, seed: 1, optimizer: { kind: 'sgd' as const, lr: 0.1 } },
+  initializer: { kind: 'zeros' as const },
+};
+
 class Story extends BareScheduler {
   private readonly random: () => number;
   readonly nodes = new Map<string, Identity>();
@@ -70,15 +75,13 @@ class Story extends BareScheduler {
         return;
     }
     if (client === undefined) return;
-    switch (this.below(11)) {
+    switch (this.below(13)) {
       case 0:
         if (this.below(3) > 0) return;
         this.clients = this.clients.filter((other) => other !== client);
         return this.hear(client, { t: 'detach' });
       case 1: {
-        const optimizer = { kind: 'sgd' as const, lr: 0.1 };
-        const spec = { name: `t${this.below(5)}`, pool: 'embedding', dim: 4, seed: 1, optimizer };
-        const specs = [{ ...spec, initializer: { kind: 'zeros' as const } }];
+        const specs = [{ ...TABLE, name: `t${this.below(5)}` }];
         return this.hear(client, { t: 'createTables', id, specs });
       }
       case 2:
@@ -103,6 +106,14 @@ class Story extends BareScheduler {
         return;
       }
       case 9: {
+        const table = `t${this.below(5)}`;
+        return this.hear(client, { t: 'setTable', id, name: table, lr: 0.1 + this.below(4) });
+      }
+      case 10: {
+        const table = this.pick(this.memory.map.tables);
+        return table && this.hear(client, { t: 'dropTable', id, table: table.id });
+      }
+      case 11: {
         const lease = this.pick(this.leases);
         const done = this.below(9);
         const counts = { done, begun: done, clock: 0 };
@@ -133,7 +144,7 @@ test('the state rebuilt from the entries is the state in memory', () => {
       if (i % 10 === 0) expect(story.state, `seed ${seed}, step ${i}`).toEqual(story.memory);
     }
   }
-  const kinds = ['name', 'session', 'dataset', 'cursor', 'epoch', 'file', 'aside', 'open', 'event'];
+  const kinds = ['name', 'session', 'dataset', 'cursor', 'epoch', 'file', 'aside', 'open', 'rates', 'event'];
   const all = ['state', 'job', 'head', 'scaling', 'group', 'node', 'table', 'change', ...kinds];
   expect([...written].sort()).toEqual(all.sort());
 });
@@ -143,13 +154,24 @@ test('a decision writes what it changed, however large the job is', () => {
   for (let i = 0; i < 6; i++) story.nodes.set(`ps-${i}`, story.join(`ps-${i}`));
   const client = story.attach();
   for (let i = 0; i < 500; i++) story.attach();
+  const written = (): [key: string, value: unknown][] =>
+    story.effects.flatMap((effect) => (effect.kind === 'persist' ? [...effect.changes] : []));
   const changed = (): string[] =>
-    story.effects
-      .flatMap((effect) => (effect.kind === 'persist' ? [...effect.changes.keys()] : []))
+    written()
+      .map(([key]) => key)
       .filter((key) => !key.startsWith('event/'))
       .sort();
   const { id } = story.attach();
   expect(changed()).toEqual(['head', `session/${id}`]);
+  const specs = Array.from({ length: 200 }, (_, i) => ({ ...TABLE, name: `t${i}` }));
+  story.hear(id, { t: 'createTables', id: 1, specs });
+  let bytes = 0;
+  for (let i = 0; i < 200; i++) {
+    story.hear(id, { t: 'setTable', id: 2 + i, name: `t${i}`, lr: 0.5 });
+    expect(changed()).toEqual(['head', expect.stringMatching(`^rates/${id}/`), `table/${i + 1}`]);
+    bytes = Math.max(bytes, JSON.stringify(written()).length);
+  }
+  expect(bytes).toBeLessThan(2000);
   story.hear(client.id, { t: 'detach' });
   expect(changed()).toEqual(['head', `session/${client.id}`]);
   story.hear(id, { t: 'openDataset', id: 1, name: 'd', spec: SPEC });

@@ -79,3 +79,14 @@ it('a state of format 2 is read and becomes entries, also one from before there 
       expect.objectContaining({ code: 'BAD_ARGUMENT' }),
     );
 });
+
+it('a state whose sessions have the rates that they set is read, and chunks may be newer', () => {
+  const state = stateOf(({ sinks }) => sinks);
+  state.sessions.set(7, { id: 7, leased: true });
+  const entries = entriesOf(state);
+  entries.set('session/7', { id: 7, leased: true, rates: { 1: 4, 2: 9, 200: 5 } });
+  entries.set('rates/7/0', { 1: 6 });
+  state.rateQuestions.set(7, new Map([0, 3].map((chunk) => [chunk, chunk ? { 200: 5 } : { 1: 6, 2: 9 }])));
+  expect(read(entries)).toEqual({ state, outdated: false });
+  expect(read(entriesOf(state))).toEqual({ state, outdated: false });
+});

@@ -220,3 +220,13 @@ describe('rows that pulls have asked for', () => {
     expect(room.taken).toBe(0);
   });
 });
+
+it('rows that no array holds are refused before anything is asked, and the client goes on', async () => {
+  const job = await connected();
+  const table = await job.createTable({ name: 'wide', ...COUNTING, dim: 65_536 });
+  expect(await rejection(table.pull(new BigUint64Array(1_000_000)))).toEqual({
+    code: 'BAD_ARGUMENT',
+    message: 'table "wide": no array of this process holds 65536000000 floats: pull fewer keys at once',
+  });
+  expect(await table.pull(keysOf(1))).toHaveLength(65_536);
+});

@@ -16,6 +16,8 @@ export class Program {
     });
     socket.on('error', () => {});
     this.closed = once(socket, 'close');
+    // The gateway may end while it has something to read.
+    this.closed.catch(() => {});
   }
 
   static async at(path: string): Promise<Program> {
