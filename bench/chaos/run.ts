@@ -29,6 +29,7 @@ import { type Restart, Restarts } from './restarts.js';
 import { changedSince, type Held } from './restored.js';
 import type { Secrets } from './secrets.js';
 import type { StruckKind } from './struck.js';
+import { ChaosTables } from './tables.js';
 
 const CONNECT_MS = 60_000;
 /** Without an acknowledgement for so long a client hangs. */
@@ -291,7 +292,9 @@ export class ChaosSchedule {
     this.changes = changes;
     const timer = setInterval(() => this.lookForHangs(client), POLL_MS);
     const signal = AbortSignal.any([abort.signal, over.signal]);
-    const stories = [faults.run(until, signal), changes.run(until, signal)];
+    const onDrop = (name: string) => this.tell(`dropTable ${name}`);
+    const tables = new ChaosTables({ client, seed: seed + 3, onDrop, onError });
+    const stories = [faults.run(until, signal), changes.run(until, signal), tables.run(until, signal)];
     if (this.replicas) stories.push(this.replicas.run(until, signal));
     const story = Promise.all(stories);
     const killed = this.restarts?.due().then(() => true) ?? new Promise<never>(() => {});

@@ -12,7 +12,7 @@ import pytest
 import kintsugi
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = ("test/data/odd-files.test.ts", "test/data/odd-cells.test.ts")
+TABLES = tuple(f"test/data/odd-{name}.test.ts" for name in ("files", "cells", "parquet"))
 
 
 @pytest.fixture(scope="module")

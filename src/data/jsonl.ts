@@ -42,6 +42,15 @@ function exact(cell: unknown): unknown {
   return INTEGER.test(digits) ? BigInt(digits) : cell;
 }
 
+/** A value of JSON, in which long integers have all their digits. @throws if the text is none */
+export function exactJson(text: string): unknown {
+  const isMarked = MANY_DIGITS.test(text) && !text.includes(QUOTED_EXACT);
+  const value: unknown = JSON.parse(text);
+  return isMarked && (typeof value !== 'object' || Array.isArray(value))
+    ? exact(parsed(marked(text)))
+    : value;
+}
+
 /** Any escape, a pair of surrogates as one */
 const ESCAPES = /\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\./g;
 

@@ -178,6 +178,8 @@ class PageWalk {
   /** Levels of repetition of a page, and how many there are so far */
   private repetition = new Uint8Array(0);
   private repeated = 0;
+  /** Level of definition of the last value */
+  private defined = Number.POSITIVE_INFINITY;
   private isSkippable = true;
 
   constructor(
@@ -263,6 +265,10 @@ class PageWalk {
     const take: TakeRun = (level, length) => {
       must(level <= maxDefinition, `a level of definition must be at most ${maxDefinition}`);
       if (level === maxDefinition) full += length;
+      // A value after an empty list, or none, begins another one.
+      if (maxRepetition > 0 && length > 0 && this.defined < leastDefinition.at(-1)!)
+        must(this.defined >= leastDefinition[this.repetition[at]!]!, 'a list that goes on must have begun');
+      if (length > 0) this.defined = level;
       if (maxRepetition > 0 && level < leastDefinition.at(-1)!)
         for (const repetition of this.repetition.subarray(at, at + length))
           must(level >= leastDefinition[repetition]!, 'a value that goes on with a list must be in one');

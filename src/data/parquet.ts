@@ -6,9 +6,12 @@ import { importOptional } from '../common/optional.js';
 import { bad, remoteFile } from './bytes.js';
 import { decimalCell, scaleOf, withRawDecimals } from './decimals.js';
 import type { DecodedGroup } from './duckdb.js';
+import { exactJson } from './jsonl.js';
 import { textOfBytes } from './keys.js';
+import { unlz4 } from './lz4.js';
 import { isRemote, remoteBytes } from './object-store.js';
 import { checkPages, checkSnappy, chunkRange, type PageLibrary } from './parquet-pages.js';
+import { isEncrypted, typeProblem } from './parquet-types.js';
 import { unzstd } from './zstd.js';
 
 /** Values that are in memory at a time, and rows at least: every slice begins to decode at a page's start. */
@@ -17,11 +20,17 @@ const SLICE_ROWS = 16_384;
 /** Most bytes of pages that were decompressed to be looked through and are kept until they are decoded. */
 const KEPT_BYTES = 2 ** 27;
 
-/** Text is what the file calls UTF-8, and is UTF-8. Everything else stays bytes. */
+/** Text is what the file calls UTF-8, and is UTF-8. JSON is its value. Everything else stays bytes. */
 const DECODING = {
   utf8: false,
-  parsers: { stringFromBytes: (bytes: Uint8Array | undefined) => bytes && (textOfBytes(bytes) ?? bytes) },
+  parsers: {
+    stringFromBytes: (bytes: Uint8Array | undefined) => bytes && (textOfBytes(bytes) ?? bytes),
+    jsonFromBytes: (bytes: Uint8Array | undefined) => bytes && exactJson(Buffer.from(bytes).toString('utf8')),
+  },
 } as unknown as { utf8: false };
+
+/** Ends a file whose metadata are encrypted. */
+const ENCRYPTED = 'PARE';
 
 type Hyparquet = typeof import('hyparquet') & PageLibrary;
 
@@ -115,6 +124,7 @@ async function compressorsOf({ hyparquet, groups }: OpenedParquet): Promise<Comp
       hyparquet.snappyUncompress(input, output);
       return output;
     },
+    LZ4_RAW: unlz4,
     ...(unpackZstd && { ZSTD: unpackZstd }),
   };
 }
@@ -143,10 +153,17 @@ async function remoteBuffer(file: string): Promise<AsyncBuffer> {
 const noParquet = (file: string, error: unknown) =>
   bad(`${file}: must be a parquet file: ${describe(error)}`, error);
 
+/** Whether the metadata of a file are encrypted: its last bytes say so. */
+async function hasEncryptedFooter({ byteLength, slice }: AsyncBuffer): Promise<boolean> {
+  const end = await slice(Math.max(0, byteLength - ENCRYPTED.length), byteLength);
+  return Buffer.from(end).toString('latin1') === ENCRYPTED;
+}
+
 async function parse(file: string): Promise<Parsed> {
   const hyparquet = await importHyparquet();
   try {
     const buffer = isRemote(file) ? await remoteBuffer(file) : await hyparquet.asyncBufferFromFile(file);
+    if (await hasEncryptedFooter(buffer)) throw new Error('it is encrypted');
     const metadata = await hyparquet.parquetMetadataAsync(buffer);
     const tree = hyparquet.parquetSchema(metadata);
     return { file, hyparquet, buffer, metadata: withRawDecimals(metadata), tree };
@@ -155,8 +172,14 @@ async function parse(file: string): Promise<Parsed> {
   }
 }
 
+/** @throws BAD_DATA for columns that cannot be read */
 function withColumns(parsed: Parsed, columns: readonly string[]): OpenedParquet {
-  const { file, metadata } = parsed;
+  const { file, metadata, tree } = parsed;
+  for (const column of columns) {
+    const problem = typeProblem(tree, column);
+    if (problem) throw bad(`${file}: column "${column}" ${problem}`);
+    if (isEncrypted(metadata, column)) throw bad(`${file}: column "${column}" is encrypted`);
+  }
   try {
     const groups = groupsOf(metadata, columns);
     const { num_rows, metadata_length } = metadata;

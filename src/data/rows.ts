@@ -55,9 +55,7 @@ export function numberOf(cell: unknown): number {
   if (typeof cell === 'number') return Number.isFinite(cell) ? cell : Number.NaN;
   if (typeof cell === 'string') return DECIMAL.test(cell) ? numberOf(Number(cell)) : Number.NaN;
   if (typeof cell === 'bigint' || typeof cell === 'boolean') return Number(cell);
-  if (cell instanceof Uint8Array) return numberOf(textOfBytes(cell));
-  // A day or a moment in parquet.
-  return cell instanceof Date ? numberOf(cell.getTime() / 1000) : Number.NaN;
+  return cell instanceof Uint8Array ? numberOf(textOfBytes(cell)) : Number.NaN;
 }
 
 const NO_WEIGHTS = new Float32Array(0);

@@ -33,8 +33,9 @@ export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string
   if (follows(known) !== follows(spec)) return `${follows(known)}, not ${follows(spec)}`;
   const files = (of: DatasetSpec) => of.files.map(({ name, size }) => `${name} (${size} bytes)`).join(', ');
   if (files(known) !== files(spec)) return `the files ${files(known)}, not ${files(spec)}`;
+  const shown = (value: number | boolean) => (value === Number.MAX_SAFE_INTEGER ? 'none' : value);
   for (const field of ['batch', 'epochs', 'shuffle', 'staleness'] as const)
-    if (known[field] !== spec[field]) return `${field} ${known[field]}, not ${spec[field]}`;
+    if (known[field] !== spec[field]) return `${field} ${shown(known[field])}, not ${shown(spec[field])}`;
   return undefined;
 }
 

@@ -117,9 +117,9 @@ test('table set holds for what is pushed afterwards, also when a PS is killed at
 
 test('what may not change is refused with its field, and its old and new value', async () => {
   const job = await startJob();
-  await trained(job.worker('--run', 'd1', '--optimizer', 'ftrl', '--lr', '0.02'));
+  await trained(job.worker('--run', 'd1', '--optimizer', 'ftrl', '--lr', '0.02', '--clip-norm', '2'));
   const refused = async (...flags: string[]) => {
-    const { code, stderr } = await job.worker('--run', 'd2', ...flags).ended;
+    const { code, stderr } = await job.worker('--clip-norm', '2', ...flags).ended;
     return [code === 0, stderr];
   };
   const cases = [
@@ -127,6 +127,8 @@ test('what may not change is refused with its field, and its old and new value',
     [['--optimizer', 'adam', '--lr', '0.02'], 'optimizer ftrl, not adam'],
     [['--optimizer', 'ftrl', '--seed', '2'], 'seed 1, not 2'],
     [['--optimizer', 'ftrl', '--dim', '8', '--bottom', '8-8'], 'dim 4, not 8'],
+    [['--optimizer', 'ftrl', '--clip-norm', '3'], 'optimizer.clipNorm 2, not 3'],
+    [['--optimizer', 'ftrl', '--run', 'd1', '--staleness', '3'], 'has staleness none, not 3'],
   ] as const;
   for (const [flags, difference] of cases)
     expect(await refused(...flags)).toEqual([false, expect.stringContaining(difference)]);

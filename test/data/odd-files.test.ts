@@ -10,8 +10,8 @@ import { keyOf } from '../../src/data/keys.js';
 import { openReader } from '../../src/data/open.js';
 import type { Schema } from '../../src/data/schema.js';
 import { temporaryDirectory } from '../training/models/rows.js';
-import { keepOdd, type OddAnswer, schemaOf } from './odd/kept.js';
-import { readBatches } from './read.js';
+import { readOdd } from './odd/answer.js';
+import { schemaOf } from './odd/kept.js';
 
 const ENDINGS = ['csv', 'tsv', 'jsonl', 'parquet'] as const;
 type Ending = (typeof ENDINGS)[number];
@@ -57,32 +57,6 @@ function contentOf(ending: Ending, cell: OddCell): Uint8Array | undefined {
   return Buffer.concat([Buffer.from(before), Buffer.from(text as Uint8Array), Buffer.from(after)]);
 }
 
-/** Batches of a file, or the error without the name of the file. */
-async function readFile(schema: Schema, name: string, content: Uint8Array) {
-  const answer = await answerOf(schema, name, content);
-  keepOdd(schema, name, content, answer);
-  return answer;
-}
-
-async function answerOf(schema: Schema, name: string, content: Uint8Array): Promise<OddAnswer> {
-  const file = join(temporaryDirectory(), name);
-  writeFileSync(file, content);
-  const keys: bigint[] = [];
-  const dense: number[] = [];
-  const labels: number[] = [];
-  try {
-    for await (const batch of readBatches(openReader(schema), { files: [file], batch: 8 })) {
-      labels.push(...batch.labels);
-      dense.push(...batch.dense);
-      for (const column of batch.columns ?? []) keys.push(...column.keys);
-    }
-    expect(await openReader(schema).countRows([file])).toBe(labels.length);
-    return { keys, dense, labels };
-  } catch (error) {
-    return { error: (error as Error).message.replace(file, ''), code: (error as { code?: string }).code };
-  }
-}
-
 const sparse = (column: object) => schemaOf({ label: 'y', sparse: [{ column: 'c', ...column }] });
 const dense = schemaOf({ label: 'y', dense: ['c'], sparse: ['y'] });
 
@@ -93,10 +67,10 @@ const ids = (text: string) => ({ text, json: text, parquet: { element: INT64, va
 
 /** Reads the cell in every format that can hold it. */
 async function everywhere(schema: Schema, cell: OddCell) {
-  const answers: Partial<Record<Ending, Awaited<ReturnType<typeof readFile>>>> = {};
+  const answers: Partial<Record<Ending, Awaited<ReturnType<typeof readOdd>>>> = {};
   for (const ending of ENDINGS) {
     const content = contentOf(ending, cell);
-    if (content) answers[ending] = await readFile(schema, `a.${ending}`, content);
+    if (content) answers[ending] = await readOdd(schema, `a.${ending}`, content);
   }
   return answers;
 }
@@ -193,9 +167,9 @@ describe('bytes are hashed, never characters', () => {
       bytes.writeUInt32LE(Math.imul(i, 2654435761) >>> 0);
       return bytes;
     });
-    const whole = await readFile(TEXT, 'a.parquet', parquet(BYTES, values));
+    const whole = await readOdd(TEXT, 'a.parquet', parquet(BYTES, values));
     expect(new Set(whole.keys).size).toBe(100_000);
-    const same = await readFile(TEXT, 'b.parquet', parquet(fixed(4), values));
+    const same = await readOdd(TEXT, 'b.parquet', parquet(fixed(4), values));
     expect(same.keys).toEqual(whole.keys);
   });
 
@@ -224,7 +198,7 @@ describe('bytes are hashed, never characters', () => {
   test('bytes that are digits are numbers, as text is', async () => {
     const value = Buffer.from('42');
     await expectKeys(INTEGER, { name: 'key', parquet: { element: BYTES, value } }, [42n]);
-    const answer = await readFile(dense, 'a.parquet', parquet(BYTES, [Buffer.from('1.5')]));
+    const answer = await readOdd(dense, 'a.parquet', parquet(BYTES, [Buffer.from('1.5')]));
     expect(answer.dense).toEqual([1.5]);
   });
 });
@@ -258,7 +232,7 @@ describe('numbers', () => {
     await expectError(labels, empty, 'column "c" must be 0 or 1, not ""');
     await expectError(labels, { name: 'null', json: 'null' }, 'column "c" must be 0 or 1, not null');
     const floats = parquet(DOUBLE, [null, Number.NaN]);
-    expect(await readFile(labels, 'a.parquet', floats)).toMatchObject({ code: 'BAD_DATA' });
+    expect(await readOdd(labels, 'a.parquet', floats)).toMatchObject({ code: 'BAD_DATA' });
   });
 
   test.each(['true', 'True', 'false', 'False'])('the label %s, as pandas writes it', async (word) => {
@@ -287,7 +261,7 @@ describe('numbers', () => {
       { name: 'c', data: [[1n, 2n]] },
     ];
     const all = { columnData, schema: element } as unknown as Parameters<typeof parquetWriteBuffer>[0];
-    const answer = await readFile(INTEGER, 'a.parquet', new Uint8Array(parquetWriteBuffer(all)));
+    const answer = await readOdd(INTEGER, 'a.parquet', new Uint8Array(parquetWriteBuffer(all)));
     expect(answer).toMatchObject({ code: 'BAD_DATA', error: expect.stringContaining(names) });
   });
 });
@@ -303,7 +277,7 @@ describe('lines', () => {
   test.each(lines)(
     '%s: a mark of the byte order before the first line is none',
     async (ending, [head, line]) => {
-      expect(await readFile(INTEGER, `a.${ending}`, Buffer.from(`\uFEFF${head}${line}`))).toMatchObject({
+      expect(await readOdd(INTEGER, `a.${ending}`, Buffer.from(`\uFEFF${head}${line}`))).toMatchObject({
         keys: [5n],
       });
     },
@@ -315,25 +289,25 @@ describe('lines', () => {
       sparse: [{ column: 'c', key: 'integer', table: 't' }],
       header: ['y', 'c'],
     });
-    expect(await readFile(schema, 'a.csv', Buffer.from('\uFEFF1,5\n1,6\n'))).toMatchObject({
+    expect(await readOdd(schema, 'a.csv', Buffer.from('\uFEFF1,5\n1,6\n'))).toMatchObject({
       keys: [5n, 6n],
     });
   });
 
   test.each(lines)('%s: blank lines at the end are no rows', async (ending, [head, line]) => {
     for (const end of ['\n', '\r\n', '\n\r\n\n', '\r'])
-      expect(
-        await readFile(INTEGER, `a.${ending}`, Buffer.from(`${head}${line}${line}${end}`)),
-      ).toMatchObject({
-        keys: [5n, 5n],
-      });
+      expect(await readOdd(INTEGER, `a.${ending}`, Buffer.from(`${head}${line}${line}${end}`))).toMatchObject(
+        {
+          keys: [5n, 5n],
+        },
+      );
   });
 
   test.each(lines)('%s: a blank line before others is BAD_DATA', async (ending, [head, line]) => {
     const number = head === '' ? 2 : 3;
     for (const blank of ['\n', '\r\n', '\n\n'])
       expect(
-        await readFile(INTEGER, `a.${ending}`, Buffer.from(`${head}${line}${blank}${line}`)),
+        await readOdd(INTEGER, `a.${ending}`, Buffer.from(`${head}${line}${blank}${line}`)),
       ).toMatchObject({
         code: 'BAD_DATA',
         error: `:${number}: a blank line; only the end of a file may have some`,
@@ -356,13 +330,13 @@ describe('lines', () => {
       ['csv', 'y,c,c\n1,5,6\n'],
       ['tsv', 'y\tc\tc\n1\t5\t6\n'],
     ] as const)
-      expect((await readFile(INTEGER, `a.${ending}`, Buffer.from(content))).error).toContain(twice);
-    const json = await readFile(INTEGER, 'a.jsonl', Buffer.from('{"y":1,"c":5,"c":6}\n'));
+      expect((await readOdd(INTEGER, `a.${ending}`, Buffer.from(content))).error).toContain(twice);
+    const json = await readOdd(INTEGER, 'a.jsonl', Buffer.from('{"y":1,"c":5,"c":6}\n'));
     expect(json).toMatchObject({
       code: 'BAD_DATA',
       error: ':1: the object has the field "c" more than once',
     });
     const inside = '{"y":1,"c":5,"other":{"c":6},"text":"\\"c\\":7"}\n';
-    expect(await readFile(INTEGER, 'a.jsonl', Buffer.from(inside))).toMatchObject({ keys: [5n] });
+    expect(await readOdd(INTEGER, 'a.jsonl', Buffer.from(inside))).toMatchObject({ keys: [5n] });
   });
 });
