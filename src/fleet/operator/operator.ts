@@ -259,6 +259,8 @@ export class Operator {
         // A refused object is no reason to leave the others.
         if (!isMaking(action) || !isRefusal(error)) throw error;
         refusals.push(error);
+        // The status that comes after a report says that it is there.
+        if (action.kind === 'report') break;
       }
     }
     if (refusals.length > 0) throw refusals[0];

@@ -158,6 +158,8 @@ export type Action =
   | { kind: 'secret'; object: ObjectManifest; keys: readonly string[] }
   /** Applies an object on the server. */
   | { kind: 'apply'; object: ObjectManifest }
+  /** Applies the report of a job that has ended. Where it is refused, nothing that comes after it is done. */
+  | { kind: 'report'; object: ObjectManifest }
   /** Creates a Pod. One that exists already is left as it is. */
   | { kind: 'create'; object: ObjectManifest }
   /** Asks whether the API server would take a Pod that somebody else is to make. */
