@@ -10,6 +10,7 @@ import type { KubeNode, KubeObject, ObjectManifest, Pod } from './objects.js';
 import { isGone } from './reconcile/apart.js';
 import { INDEX_LABEL, JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
 import type { Action } from './reconcile/observed.js';
+import { released } from './reconcile/queueing.js';
 import { STATE_FINALIZER } from './reconcile/remains.js';
 import { scalingManager } from './reconcile/scaling/declared.js';
 import type { LoneAction } from './reconcile/scaling/lone.js';
@@ -188,6 +189,9 @@ export class Hands {
         if (kind) await this.remove(kind, metadata, { graceSeconds, asObserved });
         return;
       }
+      case 'release':
+        await this.release(action.workload);
+        return;
       case 'queueStatus':
         await this.replace('Workload', { ...action.workload, status: action.status } as KubeObject, 'status');
         return;
@@ -305,6 +309,15 @@ export class Hands {
     } catch (error) {
       // The Pod is gone, or another one has its name.
       if (!hasStatus(error, 404) && !hasStatus(error, 409)) throw error;
+    }
+  }
+
+  /** Lets go of a Workload of Kueue. */
+  async release(workload: KubeObject): Promise<void> {
+    try {
+      await this.replace('Workload', released(workload));
+    } catch (error) {
+      if (!hasStatus(error, 404)) throw error;
     }
   }
 

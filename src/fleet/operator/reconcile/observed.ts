@@ -202,5 +202,7 @@ export type Action =
   | { kind: 'event'; type: 'Normal' | 'Warning'; reason: string; message: string; counted?: true }
   /** Writes the status of the Workload of Kueue, on the version that was observed. */
   | { kind: 'queueStatus'; workload: KubeObject; status: object }
+  /** Lets go of a Workload of Kueue, whose quota the job does not use any more. */
+  | { kind: 'release'; workload: KubeObject }
   /** Asks for another pass at a time. Milliseconds since 1970. */
   | { kind: 'wake'; at: number };
