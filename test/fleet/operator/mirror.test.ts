@@ -1,4 +1,4 @@
-/** What a mirror knows beside what this program writes itself. */
+/** A mirror knows what the server tells, and what this program writes itself. */
 import { expect, it, onTestFinished } from 'vitest';
 import { Mirror } from '../../../src/fleet/operator/api/mirror.js';
 import type { KubeObject } from '../../../src/fleet/operator/objects.js';
