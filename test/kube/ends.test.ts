@@ -87,6 +87,34 @@ onKubernetes(() => {
     expect([await roles(none), await roles(running)]).toEqual([['ps', 'scheduler', 'worker'], ['worker']]);
   });
 
+  it('a report that the quota does not let in comes later, and takes over nothing of others', {
+    timeout: 8 * MINUTES,
+  }, async () => {
+    const reported = async (job: string) => {
+      const path = "-o=jsonpath={.data['report\\.json']}";
+      const text = await kubectl('get', 'configmap', `${job}-results`, path);
+      return JSON.parse(text) as Record<string, unknown>;
+    };
+    await kubectl('create', 'configmap', 'mine-results', '--from-literal=mine=x');
+    await kubectl('create', 'quota', 'few', '--hard=count/configmaps=0');
+    const jobs = ['full', 'mine'];
+    for (const job of jobs) await small(job, 'process.exit(0)', {});
+    for (const job of jobs) await waitFor(job, '.status.phase', 'Succeeded');
+    const refused = async (job: string) => (await jobOf(job)).status?.results?.reportRefused;
+    expect(await refused('full')).toContain('exceeded quota: few');
+    expect(await refused('mine')).toContain('there is a ConfigMap of this name');
+    const mine = await get<Items['items'][number] & { data: object }>('configmap/mine-results');
+    expect([mine.data, mine.metadata.ownerReferences]).toEqual([{ mine: 'x' }, undefined]);
+    await kubectl('delete', 'quota/few', 'configmap/mine-results');
+    for (const job of jobs) {
+      await waitFor(job, '.status.results.configMap', `${job}-results`);
+      expect(await refused(job)).toBeUndefined();
+      const report = await reported(job);
+      expect(report).toMatchObject({ phase: 'Succeeded', job: { name: job }, dataset: null });
+      expect(report).not.toHaveProperty('cut');
+    }
+  });
+
   it('a job that has ended is deleted after its time, with all that was its own', {
     timeout: 5 * MINUTES,
   }, async () => {

@@ -10,6 +10,7 @@ import type { KubeNode, KubeObject, ObjectManifest, Pod } from './objects.js';
 import { isGone } from './reconcile/apart.js';
 import { INDEX_LABEL, JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
 import type { Action } from './reconcile/observed.js';
+import { released } from './reconcile/queueing.js';
 import { STATE_FINALIZER } from './reconcile/remains.js';
 import { scalingManager } from './reconcile/scaling/declared.js';
 import type { LoneAction } from './reconcile/scaling/lone.js';
@@ -41,13 +42,16 @@ const UNKNOWN_FIELD = /failed to create typed patch object .*field not declared 
 /** A StatefulSet whose strategy the server has made up rolls, and is applied as one that does not. */
 const ROLLING = /updateStrategy\.rollingUpdate: Invalid value/;
 
-type Making = Extract<Action, { kind: 'apply' | 'create' | 'secret' | 'try' }>;
-const MAKING: ReadonlySet<string> = new Set(['apply', 'create', 'secret', 'try']);
+type Making = Extract<Action, { kind: 'apply' | 'report' | 'create' | 'secret' | 'try' }>;
+const MAKING: ReadonlySet<string> = new Set(['apply', 'report', 'create', 'secret', 'try']);
+/** Reason of a refusal of the operator's own: the object is there, and belongs to somebody else. */
+const FOREIGN = 'Foreign';
 
 export const isMaking = (action: Action): action is Making => MAKING.has(action.kind);
 
 export const isRefusal = (error: unknown): error is ApiError =>
-  error instanceof ApiError && (REFUSALS.includes(error.status) || UNKNOWN_FIELD.test(error.message));
+  error instanceof ApiError &&
+  (REFUSALS.includes(error.status) || error.reason === FOREIGN || UNKNOWN_FIELD.test(error.message));
 
 interface Removal {
   graceSeconds?: number | undefined;
@@ -173,6 +177,8 @@ export class Hands {
         await this.lone(action);
         return;
       case 'apply':
+      case 'report':
+        await this.notForeign(job, action.object);
         await this.apply(action.object);
         return;
       case 'delete': {
@@ -183,6 +189,9 @@ export class Hands {
         if (kind) await this.remove(kind, metadata, { graceSeconds, asObserved });
         return;
       }
+      case 'release':
+        await this.release(action.workload);
+        return;
       case 'queueStatus':
         await this.replace('Workload', { ...action.workload, status: action.status } as KubeObject, 'status');
         return;
@@ -254,6 +263,26 @@ export class Hands {
     return answer;
   }
 
+  /**
+   * An apply takes over what is there under that name, and it would go with the job. So an object that does
+   * not say that it is of a job of this name is left alone.
+   * @throws a refusal
+   */
+  private async notForeign(job: TrainingJob, object: ObjectManifest): Promise<void> {
+    const kind = resourceOf(object);
+    if (kind === undefined) return;
+    const { namespace, name } = object.metadata;
+    try {
+      const { metadata } = await this.options.api.get(kind, namespace, name);
+      if (metadata.labels?.[JOB_LABEL] === job.metadata.name) return;
+    } catch (error) {
+      if (hasStatus(error, 404)) return;
+      throw error;
+    }
+    const what = `there is a ${object.kind} of this name, which is not one of the job`;
+    throw new ApiError(409, FOREIGN, `${what}: it has no label ${JOB_LABEL}=${job.metadata.name}`);
+  }
+
   private async apply(object: ObjectManifest): Promise<void> {
     const kind = resourceOf(object);
     if (kind === undefined) return;
@@ -280,6 +309,15 @@ export class Hands {
     } catch (error) {
       // The Pod is gone, or another one has its name.
       if (!hasStatus(error, 404) && !hasStatus(error, 409)) throw error;
+    }
+  }
+
+  /** Lets go of a Workload of Kueue. */
+  async release(workload: KubeObject): Promise<void> {
+    try {
+      await this.replace('Workload', released(workload));
+    } catch (error) {
+      if (!hasStatus(error, 404)) throw error;
     }
   }
 

@@ -15,6 +15,7 @@ import { WorkQueue } from './queue.js';
 import { isOutOfService } from './reconcile/apart.js';
 import { JOB_LABEL, ROLE_LABEL, runOf, SCHEDULER_PORT, secretName } from './reconcile/names.js';
 import type { ObservedJob } from './reconcile/observed.js';
+import { isInUse } from './reconcile/queueing.js';
 import { isReclaimed } from './reconcile/reclaim.js';
 import { reconcile } from './reconcile/reconcile.js';
 import { REMOVAL_ROLE } from './reconcile/remains.js';
@@ -231,6 +232,7 @@ export class Operator {
     if (!this.mirrors().every((one) => one.isReady)) return;
     const [namespace = '', name = ''] = key.split('/');
     const job = this.jobs.get(namespace, name);
+    await this.releaseStrays(namespace, name, job);
     if (!job) return this.orphans(namespace, name);
     const pods = this.pods.ofJob(namespace, name).filter((pod) => ownedOrScheduled(pod, job));
     const link = await this.linkOf(key, job, pods);
@@ -259,6 +261,8 @@ export class Operator {
         // A refused object is no reason to leave the others.
         if (!isMaking(action) || !isRefusal(error)) throw error;
         refusals.push(error);
+        // The status that comes after a report says that it is there.
+        if (action.kind === 'report') break;
       }
     }
     if (refusals.length > 0) throw refusals[0];
@@ -324,6 +328,17 @@ export class Operator {
     const made = link({ address, ...access, run: runOf(job), onChange: () => this.queue.add(key) });
     this.links.set(key, made);
     return made;
+  }
+
+  /** Workloads of Kueue of deleted jobs give their quota back when the Pods of these have gone. */
+  private async releaseStrays(namespace: string, name: string, job: TrainingJob | undefined): Promise<void> {
+    const isStray = (object: KubeObject): boolean => !job || !ownedBy(object, job);
+    const strays = this.owned.get('Workload')!.ofJob(namespace, name).filter(isStray);
+    const leaving = strays.filter((one) => one.metadata.deletionTimestamp !== undefined && isInUse(one));
+    if (leaving.length === 0) return;
+    const pods = this.pods.ofJob(namespace, name).filter((pod) => !job || !ownedOrScheduled(pod, job));
+    if (pods.length > 0) return;
+    for (const workload of leaving) await this.hands.release(workload);
   }
 
   /** Ends the Pods of a deleted job at once: there is nobody to whom they could hand anything over. */

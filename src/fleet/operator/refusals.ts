@@ -14,12 +14,20 @@ interface KeptRefusals {
   roles: Set<string>;
 }
 
+/**
+ * Most reports that are kept, of about 1 MiB each at most. What is left of an older one is in the status of
+ * its job.
+ */
+export const MOST_REPORTS = 16;
+
 const keyOf = ({ namespace, name }: KubeObject['metadata']): string => `${namespace ?? ''}/${name}`;
 const objectOf = ({ kind, metadata }: Pick<KubeObject, 'kind' | 'metadata'>): string =>
   `${kind}/${metadata.name}`;
 
 export class RefusedObjects {
   private readonly jobs = new Map<string, KeptRefusals>();
+  /** Jobs whose report is kept, the oldest first. */
+  private readonly reports = new Set<KeptRefusals>();
 
   of({ metadata }: TrainingJob): RefusedObject[] {
     const kept = this.jobs.get(keyOf(metadata));
@@ -33,12 +41,26 @@ export class RefusedObjects {
   }
 
   note(job: TrainingJob, refusal: RefusedObject): void {
-    this.keptOf(job, refusal.object).byObject.set(objectOf(refusal.object), refusal);
+    const kept = this.keptOf(job, refusal.object);
+    kept.byObject.set(objectOf(refusal.object), refusal);
+    if (refusal.object.kind !== 'ConfigMap') return;
+    this.reports.delete(kept);
+    this.reports.add(kept);
+    if (this.reports.size <= MOST_REPORTS) return;
+    const [oldest] = this.reports;
+    this.dropReport(oldest!);
+  }
+
+  private dropReport(kept: KeptRefusals): void {
+    this.reports.delete(kept);
+    for (const [key, { object }] of kept.byObject) if (object.kind === 'ConfigMap') kept.byObject.delete(key);
   }
 
   /** The object is there, or would be taken: somebody has made it, or the server was only asked. */
   taken(job: TrainingJob, object: Pick<KubeObject, 'kind' | 'metadata'>): void {
-    this.keptOf(job, object).byObject.delete(objectOf(object));
+    const kept = this.keptOf(job, object);
+    kept.byObject.delete(objectOf(object));
+    if (object.kind === 'ConfigMap') this.reports.delete(kept);
   }
 
   private keptOf({ metadata }: TrainingJob, object: Pick<KubeObject, 'kind' | 'metadata'>): KeptRefusals {
@@ -54,6 +76,8 @@ export class RefusedObjects {
 
   /** The job is gone. */
   forget(namespace: string, name: string): void {
+    const kept = this.jobs.get(keyOf({ namespace, name }));
+    if (kept) this.reports.delete(kept);
     this.jobs.delete(keyOf({ namespace, name }));
   }
 }

@@ -27,9 +27,12 @@ function serverOf(message: string) {
     if (updateStrategy?.type === 'RollingUpdate') owned = true;
     return object;
   };
+  const get = async (_: string, __: string, name: string) => {
+    throw new ApiError(404, 'NotFound', name);
+  };
   const never = () => {};
   const hands = new Hands({
-    ...{ api: { apply, create: async () => ({}) } as never, log: QUIET as never, now: () => 0 },
+    ...{ api: { apply, get, create: async () => ({}) } as never, log: QUIET as never, now: () => 0 },
     ...{ onAsk: never, onCheckpoint: never, onPlan: never, onGather: never, onWake: never },
     onWritten: (_, object) => written.push(object),
   });

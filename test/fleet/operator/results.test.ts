@@ -33,8 +33,7 @@ function trained(messages: readonly string[], more: Partial<ObservedJob> = {}, j
 }
 
 const statusAfter = (observed: ObservedJob) => actionsOf(reconcile(observed), 'status')[0]?.status;
-const reportAfter = (observed: ObservedJob) =>
-  actionsOf(reconcile(observed), 'apply').find(({ object }) => object.kind === 'ConfigMap')?.object;
+const reportAfter = (observed: ObservedJob) => actionsOf(reconcile(observed), 'report')[0]?.object;
 const textOf = (observed: ObservedJob): string =>
   (reportAfter(observed) as unknown as { data: Record<string, string> }).data['report.json']!;
 
@@ -118,8 +117,8 @@ describe('the ConfigMap with the report', () => {
   it('is made before the job has ended, and has everything that was told', () => {
     const told = trained(['{"samples":3,"trainLoss":0.5,"mine":"x"}'], { told: TOLD });
     const actions = reconcile(told);
-    const kinds = actions.map((one) => (one.kind === 'apply' ? one.object.kind : one.kind));
-    expect(kinds.indexOf('ConfigMap')).toBeLessThan(kinds.indexOf('status'));
+    const kinds = actions.map((one) => one.kind);
+    expect(kinds.indexOf('report')).toBeLessThan(kinds.indexOf('status'));
     expect(JSON.parse(textOf(told))).toMatchObject({
       job: { name: 'movies', uid: 'uid-movies' },
       ...{ phase: 'Succeeded', results: FINDINGS, events: [{ kind: 'node.lost' }] },

@@ -1,5 +1,5 @@
 /** deploy/samples: each is what the custom resources take, and makes the Pods that it is to make. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { loadAll } from 'js-yaml';
@@ -11,7 +11,9 @@ import type { TrainingJob } from '../../../src/fleet/operator/types.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../../..');
 const SAMPLES = join(ROOT, 'deploy/samples');
-const files = readdirSync(SAMPLES).filter((name) => name.endsWith('.yaml'));
+/** It fills the claim of the others, and is of Kubernetes' own kinds. */
+const LOADER = 'data-loader.yaml';
+const files = readdirSync(SAMPLES).filter((name) => name.endsWith('.yaml') && name !== LOADER);
 const loaded = (name: string): TrainingJob[] =>
   loadAll(readFileSync(join(SAMPLES, name), 'utf8')) as TrainingJob[];
 
@@ -86,6 +88,19 @@ it.each(files)('%s', (name) => {
       expect([container!.command[0], container!.args[0]]).toContain(first);
     }
   }
+});
+
+it('the loader fills the claim that the others have, with what the image has', () => {
+  type Spec = { template: { spec: { containers: { args: string[]; image: string }[]; volumes: object[] } } };
+  const [claim, job] = loaded(LOADER) as unknown as [{ metadata: { name: string } }, { spec: Spec }];
+  const { containers, volumes } = job.spec.template.spec;
+  const { name: claimName } = claim.metadata;
+  const { spec } = loaded('small.yaml')[0]!;
+  for (const given of [volumes, spec.replicaSpecs.worker.template!.spec!.volumes])
+    expect(given).toMatchObject([{ persistentVolumeClaim: { claimName } }]);
+  expect(containers[0]!.image).toBe(spec.image);
+  const [, module = ''] = /from '\/app\/dist\/(.*)\.js'/.exec(containers[0]!.args[0]!)!;
+  expect(existsSync(join(ROOT, `${module}.ts`))).toBe(true);
 });
 
 it('what is wrong is found', () => {

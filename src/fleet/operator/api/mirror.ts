@@ -14,6 +14,8 @@ const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 5_000;
 /** Milliseconds until a kind that was not there is looked for again. */
 const LOOK_AGAIN_MS = 60_000;
+/** Most uids of objects that have gone. An answer is late by seconds at most. */
+const MOST_GONE = 4096;
 
 export interface MirrorOptions<T> {
   api: Api;
@@ -33,6 +35,8 @@ export class Mirror<T extends KubeObject> {
   private readonly objects = new Map<string, T>();
   /** The same objects, by namespace and job. */
   private readonly byJob = new Map<string, Map<string, T>>();
+  /** Uids of objects that have gone, the oldest first: the answer to a write may come after the end. */
+  private readonly gone = new Set<string>();
   private readonly stopping = new AbortController();
   private running: Promise<void> | undefined;
   private listed = false;
@@ -152,9 +156,18 @@ export class Mirror<T extends KubeObject> {
     if (gone ? before === undefined : before?.resourceVersion === resourceVersion) return;
     if (!gone && before?.uid === uid && newer(before?.resourceVersion, resourceVersion)) return;
     if (gone && before?.uid !== uid) return;
+    if (gone) this.bury(uid);
+    else if (uid !== undefined && this.gone.has(uid)) return;
     this.forget(key);
     if (!gone) this.keep(key, object);
     this.options.onChange(object);
+  }
+
+  private bury(uid: string | undefined): void {
+    if (uid === undefined) return;
+    this.gone.add(uid);
+    const [oldest] = this.gone;
+    if (this.gone.size > MOST_GONE) this.gone.delete(oldest!);
   }
 
   private keep(key: string, object: T): void {

@@ -97,7 +97,8 @@ export const STATUS = object('The job as it runs.', {
     durationSeconds: integer('Seconds from startTime to completionTime.', 0),
     digest: text('SHA-256 of all rows of all tables, if spec.results.digest asks for it.'),
     rows: integer('Rows that the digest covers.', 0),
-    configMap: text('Name of the ConfigMap with the whole report.'),
+    configMap: text('Name of the ConfigMap with the whole report, when it is there.'),
+    reportRefused: text('Why that ConfigMap was not taken. It is tried again.'),
     message: text('What is missing, and why.'),
   }),
   lastCheckpoint: object('The newest complete checkpoint that the scheduler knows.', {

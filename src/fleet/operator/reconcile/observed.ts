@@ -158,6 +158,8 @@ export type Action =
   | { kind: 'secret'; object: ObjectManifest; keys: readonly string[] }
   /** Applies an object on the server. */
   | { kind: 'apply'; object: ObjectManifest }
+  /** Applies the report of a job that has ended. Where it is refused, nothing that comes after it is done. */
+  | { kind: 'report'; object: ObjectManifest }
   /** Creates a Pod. One that exists already is left as it is. */
   | { kind: 'create'; object: ObjectManifest }
   /** Asks whether the API server would take a Pod that somebody else is to make. */
@@ -200,5 +202,7 @@ export type Action =
   | { kind: 'event'; type: 'Normal' | 'Warning'; reason: string; message: string; counted?: true }
   /** Writes the status of the Workload of Kueue, on the version that was observed. */
   | { kind: 'queueStatus'; workload: KubeObject; status: object }
+  /** Lets go of a Workload of Kueue, whose quota the job does not use any more. */
+  | { kind: 'release'; workload: KubeObject }
   /** Asks for another pass at a time. Milliseconds since 1970. */
   | { kind: 'wake'; at: number };

@@ -14,6 +14,7 @@ import { labelsOf, metaOf, type PodRole, ROLES, schedulersOf, selectorOf, wanted
 import type { Action, ObservedJob } from './observed.js';
 import { QUEUE_LABEL } from './placing.js';
 import { podMeta, podSpecOf } from './pods.js';
+import { sameValue } from './same.js';
 import { timeOf } from './time.js';
 
 const KUEUE = 'kueue.x-k8s.io';
@@ -21,6 +22,12 @@ const KUEUE = 'kueue.x-k8s.io';
 const DEACTIVATED = `${GROUP}/suspended`;
 const TOPOLOGY_GATE = `${KUEUE}/topology`;
 const UNCONSTRAINED = `${KUEUE}/podset-unconstrained-topology`;
+/** A Workload with this finalizer keeps its quota until the Pods of the job have gone. */
+const IN_USE = `${KUEUE}/resource-in-use`;
+/** Annotations of a job with this prefix are for its requests to provision machines. */
+const PROVISIONING = 'provreq.kueue.x-k8s.io/';
+/** Reason of a Workload that is finished because the job cannot run as it is admitted. */
+const FAILED_TO_START = 'FailedToStart';
 
 type StringMap = Record<string, string>;
 /** Fields that an admission adds to the template of a role. */
@@ -63,12 +70,23 @@ export interface Queueing {
   given: TrainingJob;
   /** Why it cannot be in the queue. */
   problem: string | undefined;
+  /** Why it cannot run as it is admitted. Another attempt would end in the same way. */
+  contradiction?: string | undefined;
 }
 
 const conditionOf = (workload: QueuedWorkload | undefined, type: string) =>
   workload?.status?.conditions?.find((one) => one.type === type);
 const isTrue = (workload: QueuedWorkload | undefined, type: string): boolean =>
   conditionOf(workload, type)?.status === 'True';
+const isLeaving = (workload: QueuedWorkload | undefined): boolean =>
+  workload?.metadata.deletionTimestamp !== undefined;
+/** Whether a Workload is held for its job. */
+export const isInUse = ({ metadata }: KubeObject): boolean => metadata.finalizers?.includes(IN_USE) ?? false;
+/** The Workload as it is when nobody holds it for the job. */
+export function released<T extends KubeObject>(workload: T): T {
+  const finalizers = workload.metadata.finalizers?.filter((one) => one !== IN_USE) ?? [];
+  return { ...workload, metadata: { ...workload.metadata, finalizers } };
+}
 
 function workloadOf({ owned, job }: ObservedJob): QueuedWorkload | undefined {
   const name = workloadName(job);
@@ -84,10 +102,13 @@ function workloadName({ metadata: { name, uid = '' } }: TrainingJob): string {
   return `${TRAINING_JOB.singular}-${name}`.slice(0, 63 - 6).concat('-', hash.slice(0, 5));
 }
 
+/** The template of the user and the admission want two values of one key. */
+class Contradiction extends Error {}
+
 function merged(role: PodRole, what: string, base: StringMap = {}, more: StringMap = {}): StringMap {
   for (const [key, value] of Object.entries(more))
     if (base[key] !== undefined && base[key] !== value)
-      throw new Error(
+      throw new Contradiction(
         `the admission wants ${what} ${key}=${value} for ${role}, and the template has ${base[key]}`,
       );
   return { ...base, ...more };
@@ -194,18 +215,23 @@ export function queueingOf(observed: ObservedJob): { job: TrainingJob; queue: Qu
   if (!job.spec.checkpoint) problem ??= NEEDS_PLACE;
   problem ??= workload ? undefined : priorityProblem(observed);
   let runs = job;
+  let contradiction: string | undefined;
   const { status } = workload ?? {};
-  if (workload && status?.admission)
+  const finished = conditionOf(workload, 'Finished');
+  if (finished?.status === 'True' && finished.reason === FAILED_TO_START) problem ??= finished.message;
+  else if (workload && status?.admission)
     try {
       runs = admittedJob(job, workload, flavors);
     } catch (error) {
       problem ??= (error as Error).message;
+      if (error instanceof Contradiction && isTrue(workload, 'Admitted')) contradiction = problem;
     }
-  const open = isTrue(workload, 'Admitted') && !isTrue(workload, 'Evicted') && !isTrue(workload, 'Finished');
+  const ends = isTrue(workload, 'Evicted') || isTrue(workload, 'Finished') || isLeaving(workload);
+  const open = isTrue(workload, 'Admitted') && !ends;
   const admitted = problem === undefined && open && status?.admission != null;
   const suspend = runs.spec.runPolicy.suspend || !admitted;
   runs = { ...runs, spec: { ...runs.spec, runPolicy: { ...runs.spec.runPolicy, suspend } } };
-  return { job: runs, queue: { workload, admitted, given: job, problem } };
+  return { job: runs, queue: { workload, admitted, given: job, problem, contradiction } };
 }
 
 function topologyRequest({ annotations = {} }: { annotations?: StringMap }): object {
@@ -250,37 +276,56 @@ function manifestOf(
 ): ObjectManifest {
   const meta = metaOf(given, workload?.metadata.name ?? workloadName(given));
   const labels = { ...meta.labels, [`${KUEUE}/job-uid`]: given.metadata.uid ?? '' };
+  const provisioning = Object.entries(given.metadata.annotations ?? {}).filter(([key]) =>
+    key.startsWith(PROVISIONING),
+  );
+  const all = { ...Object.fromEntries(provisioning), ...annotations };
   return digested({
     apiVersion: `${KUEUE}/v1beta2`,
     kind: 'Workload',
-    metadata: { ...meta, labels, ...(Object.keys(annotations).length > 0 ? { annotations } : {}) },
+    metadata: {
+      ...{ ...meta, labels, finalizers: [IN_USE] },
+      ...(Object.keys(all).length > 0 ? { annotations: all } : {}),
+    },
     spec: { ...spec, ...(active === undefined ? {} : { active }) },
   });
 }
 
-/** The Workload, where it is not as it should be. While quota is reserved all but `active` is fixed. */
-function applied(observed: ObservedJob, queue: Queueing): Action[] {
+/**
+ * The Workload, where it is not as it should be. While quota is reserved all but `active` and the priority is
+ * fixed. Another one is made when no Pod is left of those that had the quota of the last.
+ */
+function applied(observed: ObservedJob, queue: Queueing, gone: boolean): Action[] {
   const { given, workload, problem } = queue;
   const { suspend } = given.spec.runPolicy;
   const apply = (object: ObjectManifest): Action[] =>
     workload && sameAs(object, [workload]) ? [] : [{ kind: 'apply', object }];
   // A job that its user suspends before it is in the queue does not go there.
-  if (!workload && (problem !== undefined || suspend)) return [];
+  if (!workload && (problem !== undefined || suspend || !gone)) return [];
+  if (isLeaving(workload))
+    return gone && isInUse(workload!) ? [{ kind: 'release', workload: workload! }] : [];
   const ours = workload?.metadata.annotations?.[DEACTIVATED] !== undefined;
   const active = suspend ? false : ours ? true : workload?.spec.active;
   const annotations: StringMap = suspend ? { [DEACTIVATED]: 'true' } : {};
-  if (workload && reserved(workload)) {
-    if (suspend === ours) return [];
-    return apply(manifestOf(queue, workload.spec, active, annotations));
+  const priority = priorityOf({ ...observed, job: given });
+  const failed = workload && isTrue(workload, 'Finished');
+  if (workload && !failed && reserved(workload)) {
+    const raised = Object.entries(priority).some(([key, value]) => !sameValue(workload.spec[key], value));
+    if (suspend === ours && !raised) return [];
+    return apply(manifestOf(queue, { ...workload.spec, ...priority }, active, annotations));
   }
   const seconds = Number(label(given, `${KUEUE}/max-exec-time-seconds`));
   const spec = {
     queueName: label(given, QUEUE_LABEL) ?? workload?.spec.queueName,
     podSets: podSetsOf(given),
-    ...priorityOf({ ...observed, job: given }),
+    ...priority,
     ...(seconds > 0 ? { maximumExecutionTimeSeconds: seconds } : {}),
   };
-  return apply(manifestOf(queue, spec, active, annotations));
+  const wanted = manifestOf(queue, spec, active, annotations);
+  if (!failed) return apply(wanted);
+  // A job that could not run as it was admitted queues anew when it was changed.
+  if (!gone || sameAs(wanted, [workload])) return [];
+  return [{ kind: 'delete', object: workload }];
 }
 
 const READY = 'All pods reached readiness and the workload is running';
@@ -302,7 +347,8 @@ interface Progress {
 /** The status of the Workload, where the operator has to say something new. */
 function told(queue: Queueing, progress: Progress, now: number): Action[] {
   const { workload, admitted } = queue;
-  if (!workload || isTrue(workload, 'Finished')) return [];
+  if (!workload || isLeaving(workload)) return [];
+  if (isTrue(workload, 'Finished')) return isInUse(workload) ? [{ kind: 'release', workload }] : [];
   const before = workload.status ?? {};
   const conditions = new Map(before.conditions?.map((one) => [one.type, one]));
   const observedGeneration = workload.metadata.generation ?? 0;
@@ -321,6 +367,8 @@ function told(queue: Queueing, progress: Progress, now: number): Action[] {
   const evicted = conditionOf(workload, 'Evicted');
   if (outcome) {
     say('Finished', true, outcome.succeeded ? 'Succeeded' : 'Failed', outcome.message.slice(0, 1024));
+  } else if (queue.contradiction !== undefined) {
+    say('Finished', true, FAILED_TO_START, queue.contradiction.slice(0, 1024));
   } else if (evicted?.status === 'True' && reserved(workload)) {
     if (!gone) return [];
     const { reason = 'Evicted', message = '' } = evicted;
@@ -352,10 +400,15 @@ function told(queue: Queueing, progress: Progress, now: number): Action[] {
   return [{ kind: 'queueStatus', workload, status }];
 }
 
+/** A Workload that somebody deletes when its job has ended. */
+function leaving({ workload }: Queueing): Action[] {
+  return workload && isLeaving(workload) && isInUse(workload) ? [{ kind: 'release', workload }] : [];
+}
+
 /** Actions for the Workload of a job. */
 export function queueSteps(observed: ObservedJob, queue: Queueing | undefined, progress: Progress): Action[] {
   if (!queue) return [];
-  const changes = progress.outcome ? [] : applied(observed, queue);
+  const changes = progress.outcome ? leaving(queue) : applied(observed, queue, progress.gone);
   // A status is written on the version that was observed.
   return changes.length > 0 ? changes : told(queue, progress, observed.now);
 }

@@ -32,7 +32,7 @@ import { queueingOf, queueSteps } from './queueing.js';
 import { reclaimed } from './reclaim.js';
 import { holding, isHeld, removing, strayRemovals } from './remains.js';
 import { removals } from './removals.js';
-import { gathering, reportOf } from './results.js';
+import { firstReport, gathering, lateReport } from './results.js';
 import { sameValue } from './same.js';
 import { asks } from './scaling/asks.js';
 import { goalOf, type ScalingGoal } from './scaling/goal.js';
@@ -178,10 +178,7 @@ export function reconcile(seen: ObservedJob): Action[] {
   const status = statusOf(observed, { census, start, verdict, next, goal: wanted, stage, stuck, queue });
   const deadline = goesOn ? deadlineOf(job, start.startTime) : undefined;
   return [
-    // Only this pass knows the report. A later one would find a job that has ended.
-    ...(verdict.ended
-      ? [{ kind: 'apply' as const, object: reportOf(observed, census, status, verdict) }]
-      : []),
+    ...(verdict.ended ? firstReport(observed, census, status, verdict) : []),
     ...(sameValue(status, job.status) ? [] : [{ kind: 'status' as const, status }]),
     ...told(job, status),
     ...(asking ?? []),
@@ -205,5 +202,7 @@ export function reconcile(seen: ObservedJob): Action[] {
     ...(over ? [...cleaning(observed, census), ...ageing(observed)] : []),
     ...(goesOn ? lookAgain(observed, census) : []),
     ...(deadline === undefined ? [] : [{ kind: 'wake' as const, at: deadline }]),
+    // Where it is refused again the pass ends.
+    ...(over ? lateReport(observed, census, status) : []),
   ];
 }

@@ -7,7 +7,7 @@ import type { ObjectManifest } from '../objects.js';
 import type { TrainingJobStatus } from '../types.js';
 import { type Census, inState, type Member } from './census.js';
 import { labelsOf, metaOf } from './names.js';
-import type { Action, ObservedJob } from './observed.js';
+import type { Action, ObservedJob, RefusedObject } from './observed.js';
 import { finishedWorkers, type ReconcileVerdict } from './verdict.js';
 
 /** A scheduler that does not answer at the end of the training is waited for so long. */
@@ -80,6 +80,10 @@ const endedWorkers = (census: Census): Member[] => [
 /** Name of the ConfigMap with the report. */
 const reportName = ({ metadata }: ObservedJob['job']): string => `${metadata.name}-results`;
 
+/** The report that the API server did not take when it was last asked to. */
+const refusedReport = ({ job, refusals = [] }: ObservedJob): RefusedObject | undefined =>
+  refusals.find(({ object }) => object.kind === 'ConfigMap' && object.metadata.name === reportName(job));
+
 /** Results of a job that ends now. */
 export function resultsOf(
   observed: ObservedJob,
@@ -88,13 +92,14 @@ export function resultsOf(
 ): JobResults {
   const { job, now, told } = observed;
   const { findings } = told ?? {};
+  const refusal = refusedReport(observed);
   const silence = told?.problem ?? 'no scheduler answers';
   const missing = findings ? findings.problem : `the job has not told its books: ${silence}`;
   return {
     ...written(endedWorkers(census)),
     ...findings?.results,
     durationSeconds: Math.max(0, Math.round((now - Date.parse(startTime)) / 1000)),
-    configMap: reportName(job),
+    ...(refusal ? { reportRefused: refusal.message } : { configMap: reportName(job) }),
     ...(missing === undefined ? {} : { message: missing }),
   };
 }
@@ -122,20 +127,22 @@ function fitted(head: object, sections: Readonly<Record<string, unknown>>): stri
   return text;
 }
 
-/** The ConfigMap with the report about a job that ends now. */
-export function reportOf(
+/** The ConfigMap with the report about a job that has ended with this status and message. */
+function reportOf(
   { job, told }: ObservedJob,
   census: Census,
   status: TrainingJobStatus,
-  end: End,
+  message: string,
+  cut?: string,
 ): ObjectManifest {
   const { spec } = job;
   const { name, namespace = '', uid, generation } = job.metadata;
   const { phase, startTime, completionTime, results, restartCount, restarts, life, memory } = status;
   const head = {
     job: { name, namespace, uid, generation, image: spec.image, code: spec.code },
-    ...{ phase, reason: status.reason, message: end.message, startTime, completionTime, results },
+    ...{ phase, reason: status.reason, message, startTime, completionTime, results },
     ...{ life, restartCount, restarts, memory },
+    ...(cut === undefined ? {} : { cut }),
   };
   const workers = endedWorkers(census).map((member) => ({
     ...{ name: member.name, exitCode: member.exit?.exitCode, finishedAt: member.exit?.finishedAt },
@@ -148,4 +155,37 @@ export function reportOf(
     ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { ...meta, labels: labelsOf(job), ...owned } },
     data: { [FILE]: fitted(head, sections) },
   };
+}
+
+const OF_ANOTHER =
+  'The job told its books to another operator, which is gone: this has what the status and the Pods have.';
+
+/**
+ * The report of a job that ends now: only this pass knows all of it, and a later one would find a job that
+ * has ended. One that was refused does not keep the job from its end.
+ */
+export function firstReport(
+  observed: ObservedJob,
+  census: Census,
+  status: TrainingJobStatus,
+  end: End,
+): Action[] {
+  if (refusedReport(observed)) return [];
+  return [{ kind: 'report', object: reportOf(observed, census, status, end.message) }];
+}
+
+/** The report of a job that has ended without it, and the status that names it. */
+export function lateReport(observed: ObservedJob, census: Census, status: TrainingJobStatus): Action[] {
+  const { job } = observed;
+  const { reportRefused, ...results } = status.results ?? {};
+  if (reportRefused === undefined) return [];
+  const named = { ...status, results: { ...results, configMap: reportName(job) } };
+  // The operator that was refused has all of it.
+  const message = status.conditions?.find(({ type }) => type === status.phase)?.message ?? '';
+  const kept = refusedReport(observed)?.object as ObjectManifest | undefined;
+  const object = kept ?? reportOf(observed, census, named, message, OF_ANOTHER);
+  return [
+    { kind: 'report', object },
+    { kind: 'status', status: named },
+  ];
 }
