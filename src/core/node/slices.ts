@@ -12,7 +12,7 @@ const TABLE_BYTES = 16;
 const KEY_BYTES = 8;
 const ALIGNMENT = 8;
 
-export interface Slice {
+export interface AnswerSlice {
   /** REQUEST section of these rows alone. */
   readonly section: Uint8Array;
   /** Offset of its rows in the answer; a multiple of 8. */
@@ -33,7 +33,7 @@ interface RowsLeft {
 export class Slices {
   private tables: RowsLeft[] = [];
   /** The slice that is read next; undefined: all were read. */
-  next: Slice | undefined;
+  next: AnswerSlice | undefined;
 
   /** `section`: of the pull; nobody changes it any more. `answer`: what reading all of it costs. */
   constructor(
@@ -67,7 +67,7 @@ export class Slices {
     this.next = table && this.cut(table);
   }
 
-  private cut(table: RowsLeft): Slice {
+  private cut(table: RowsLeft): AnswerSlice {
     const rows = Math.min(table.rows, this.rowsOfSlice(table.width));
     const section = new Uint8Array(HEAD_BYTES + TABLE_BYTES + rows * KEY_BYTES);
     section.set(this.section.subarray(0, HEAD_BYTES));
