@@ -119,7 +119,7 @@ async function loadNeeds(path: string, seen: Set<string>): Promise<void> {
     try {
       createRequire(from)(name);
     } catch {
-      // It has no module of its own name. Whoever needs another one of it loads that.
+      // A package may have no module of its own name. Whoever needs another one of it loads that.
     }
     await turn();
   }

@@ -35,7 +35,7 @@ export type Obstacle = 'client' | 'room';
 interface AnswerHolder {
   /** Charged and not taken; more than 0. */
   bytes: number;
-  /** Those of `bytes` of answers that are being gathered, so that its link cannot have them. */
+  /** The part of `bytes` that is of answers being gathered: its link cannot have them. */
   gathering: number;
   /** Bytes that its link held at the newest report; before the first one, the first charge. */
   linkBytes: number;
@@ -81,7 +81,7 @@ export class AnswerBytes {
     return this.holders.get(client)?.bytes ?? 0;
   }
 
-  /** Those of `heldBy` that are being gathered. */
+  /** The part of `heldBy` that is being gathered. */
   gatheringFor(client: PeerId): number {
     return this.holders.get(client)?.gathering ?? 0;
   }
@@ -125,19 +125,18 @@ export class AnswerBytes {
   /** Charges an answer before the first of its slices is gathered. */
   begin(client: PeerId, bytes: number, now: number): void {
     this.charge(client, bytes, now);
-    const holder = this.holders.get(client)!;
-    const charge = bytes + HEADER_BYTES;
-    holder.gathering += charge;
-    holder.linkBytes -= charge;
+    this.gathers(this.holders.get(client)!, bytes + HEADER_BYTES);
   }
 
   /** All slices of an answer are gathered, and its link has it next. */
   gathered(client: PeerId, bytes: number): void {
-    const holder = this.holders.get(client)!;
-    const charge = bytes + HEADER_BYTES;
-    holder.gathering -= charge;
-    holder.linkBytes += charge;
+    this.gathers(this.holders.get(client)!, -bytes - HEADER_BYTES);
     this.fresh.add(client);
+  }
+
+  private gathers(holder: AnswerHolder, bytes: number): void {
+    holder.gathering += bytes;
+    holder.linkBytes -= bytes;
   }
 
   /** An answer whose slices were being gathered is given up. */
