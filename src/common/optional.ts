@@ -4,7 +4,8 @@
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
+import { setImmediate as turn } from 'node:timers/promises';
 import { describe, KintsugiError } from './errors.js';
 
 export interface OptionalPackage {
@@ -92,6 +93,39 @@ export async function importOptional<T>(known: OptionalName, name: string = know
 }
 
 /**
+ * As `importOptional`, for a process that serves others meanwhile. What a package needs is loaded before it,
+ * one package in each turn of the event loop: as a whole, a large one keeps all requests waiting.
+ */
+export async function importInPieces<T>(known: OptionalName, name: string = known): Promise<T> {
+  const found = findPackage(name);
+  if (found) await loadNeeds(found.path, new Set([found.path]));
+  try {
+    // An import would look for the names that a module of CommonJS exports, which takes as long again.
+    return createRequire(import.meta.url)(name) as T;
+  } catch {
+    return importOptional(known, name);
+  }
+}
+
+/** Loads the packages that the one in the folder `path` needs, and what they need before them. */
+async function loadNeeds(path: string, seen: Set<string>): Promise<void> {
+  const from = join(path, 'package.json');
+  const { dependencies = {} } = JSON.parse(readFileSync(from, 'utf8')) as { dependencies?: object };
+  for (const name of Object.keys(dependencies)) {
+    const needed = findPackage(name, from);
+    if (!needed || seen.has(needed.path)) continue;
+    seen.add(needed.path);
+    await loadNeeds(needed.path, seen);
+    try {
+      createRequire(from)(name);
+    } catch {
+      // A package may have no module of its own name. Whoever needs another one of it loads that.
+    }
+    await turn();
+  }
+}
+
+/**
  * Call this before processes are started that load the package. @throws DEPENDENCY_MISSING when it is not
  * installed
  */
@@ -99,11 +133,14 @@ export function demandOptional(known: OptionalName): void {
   if (!findPackage(known)) throw missing(known, known, 'it is not installed');
 }
 
-/** Where a package lies that this one finds, and its version; undefined: it is not installed. */
-export function findPackage(name: string): { version: string; path: string } | undefined {
+/** Where a package lies that the file `from` finds, and its version; undefined: it is not installed. */
+export function findPackage(
+  name: string,
+  from: string = import.meta.url,
+): { version: string; path: string } | undefined {
   // A package may keep its package.json to itself, so that it cannot be asked for by name.
-  for (const folder of createRequire(import.meta.url).resolve.paths(name) ?? []) {
-    const path = join(folder, name);
+  for (const folder of createRequire(from).resolve.paths(name) ?? []) {
+    const path = resolve(folder, name);
     const manifest = join(path, 'package.json');
     if (!existsSync(manifest)) continue;
     return { version: (JSON.parse(readFileSync(manifest, 'utf8')) as { version: string }).version, path };

@@ -50,6 +50,7 @@ const WATCHED: Record<string, string> = {
   restored: 'restore.done',
   drops: 'tableDropped',
   pullsOfGone: 'pulledGone',
+  slicedPulls: 'slicedPulls',
 };
 
 /** A schedule that should have completed, or broke a guarantee. */

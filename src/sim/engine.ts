@@ -84,8 +84,8 @@ export class RememberingShard implements NativeShard {
     return this.real.push(section);
   }
 
-  pull(section: Uint8Array): Uint8Array | number {
-    return this.real.pull(section);
+  pull(section: Uint8Array, into?: Uint8Array, at?: number): Uint8Array | number {
+    return this.real.pull(section, into, at);
   }
 
   missing(): BlockList {

@@ -163,34 +163,68 @@ export class Oracle {
     return this.acked.get(place(writer, shard)) ?? 0;
   }
 
-  /** Checks the rows of a pull of `Sections.pull`, while pushes are under way. */
+  /**
+   * Checks the rows of a pull of `Sections.pull`, while pushes are under way. `sliced`: the row of a table
+   * may be of a later moment than those of the tables before it.
+   */
   checkPulled(
     { tables }: Store,
     writer: { owner: number; process: number },
     shard: number,
     rows: Uint8Array,
     acknowledged: number,
+    sliced: boolean,
   ): void {
     const found = rowsOf(
       rows,
       tables.map(({ dim }) => dim),
     );
-    const mask = this.checkOwnRow(writer.owner, shard, found[0]!, acknowledged);
-    for (const [i, { name, learner, dim, rated, life }] of tables.entries()) {
+    let mask = this.checkOwnRow(writer.owner, shard, found[0]!, acknowledged);
+    for (const [i, table] of tables.entries()) {
       if (i === 0) continue;
-      if (rated) {
-        this.checkRates(name, writer.owner, shard, found[i]!, mask);
-        continue;
-      }
-      if (life !== undefined) {
-        this.checkLife(name, writer.owner, shard, found[i]!, mask, life);
-        continue;
-      }
-      const expected = learner
-        ? this.learnt(learner, dim, writer, shard, mask).subarray(0, dim)
-        : new Float32Array(dim).fill(mask);
-      this.compare(name, shard, found[i]!, expected);
+      const check = (at: number) => this.checkTable(table, writer, shard, found[i]!, at);
+      if (sliced) mask = this.firstThat(check, writer.owner, shard, mask);
+      else check(mask);
     }
+  }
+
+  private checkTable(
+    { name, learner, dim, rated, life }: Store['tables'][number],
+    writer: { owner: number; process: number },
+    shard: number,
+    row: Float32Array,
+    mask: number,
+  ): void {
+    if (rated) return this.checkRates(name, writer.owner, shard, row, mask);
+    if (life !== undefined) return this.checkLife(name, writer.owner, shard, row, mask, life);
+    const expected = learner
+      ? this.learnt(learner, dim, writer, shard, mask).subarray(0, dim)
+      : new Float32Array(dim).fill(mask);
+    this.compare(name, shard, row, expected);
+  }
+
+  /** The earliest state of a writer's row from `mask` on that passes the check. */
+  private firstThat(check: (mask: number) => void, owner: number, shard: number, mask: number): number {
+    let states = [mask];
+    let error: unknown;
+    for (const push of [undefined, ...(this.sent.get(place(owner, shard)) ?? []).entries()]) {
+      if (push) {
+        const [i, { ticket }] = push;
+        if (bit(i + 1) <= mask) continue;
+        const next = states.map((state) => state + bit(i + 1));
+        states = this.isDoubtful(shard, ticket) ? [...states, ...next] : next;
+      }
+      for (const state of states) {
+        try {
+          check(state);
+          return state;
+        } catch (found) {
+          if (!(found instanceof Violation)) throw found;
+          error ??= found;
+        }
+      }
+    }
+    throw error;
   }
 
   private checkRates(table: string, owner: number, shard: number, row: Float32Array, mask: number): void {

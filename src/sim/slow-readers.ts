@@ -99,14 +99,18 @@ export class SlowReaders {
   }
 
   /**
-   * A client is charged at most what its link holds, after a report on it; what was served since has been
-   * reported, too.
+   * A client is charged at most what its link holds and what is being gathered for it, and all of the latter,
+   * after a report on it; what was served since has been reported, too.
    */
   private check(index: number, { answers }: PsNode, links: readonly (readonly [PeerId, number])[]): void {
     const { network, actorOf } = this.cluster;
     for (const [client] of links) {
       const target = actorOf.get(client);
-      if (answers.heldBy(client) > (target === undefined ? 0 : network.bytesFrom(index, target)))
+      const gathering = answers.gatheringFor(client);
+      const linkBytes = target === undefined ? 0 : network.bytesFrom(index, target);
+      if (answers.heldBy(client) < gathering)
+        throw new Violation(`node ${index} gathers for client ${client} what it has not charged`);
+      if (answers.heldBy(client) > linkBytes + gathering)
         throw new Violation(`node ${index} charges client ${client} what its socket has taken`);
     }
     const held = answers.clients().reduce((sum, client) => sum + answers.heldBy(client), 0);

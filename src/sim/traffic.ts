@@ -18,6 +18,7 @@ import { RANGES, SimulatedSections, type Store } from './sections.js';
 import { Setters } from './setters.js';
 import type { AnswerEffect, Workload } from './sides.js';
 import { type SimTable, tablesOfPool } from './tables.js';
+import { isSliced } from './turns.js';
 import { Violation } from './violation.js';
 import { SimulatedWorkers } from './workers.js';
 
@@ -272,7 +273,10 @@ export class Traffic implements Workload {
     if (!pull) return;
     this.cluster.count('pulls');
     const writer = { owner: this.clientNumber(index), process: actor.process };
-    this.oracle.checkPulled(pull.store, writer, pull.shard, rows, pull.acknowledged);
+    const answer = { rows: pull.store.tables.length, bytes: rows.byteLength };
+    const sliced = isSliced(this.cluster.config.turns, answer);
+    if (sliced) this.cluster.count('slicedPulls');
+    this.oracle.checkPulled(pull.store, writer, pull.shard, rows, pull.acknowledged, sliced);
   }
 
   /** The job is restored from this checkpoint, with other processes. */

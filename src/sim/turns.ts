@@ -7,7 +7,8 @@
  * Turns draw from randomness of their own.
  */
 import type { Effect } from '../core/shared/outbox.js';
-import type { Policy } from '../core/shared/policy.js';
+import { DEFAULT_POLICY, type Policy } from '../core/shared/policy.js';
+import { Turn, type Work } from '../core/shared/turn.js';
 import type { Message } from '../protocol/messages.js';
 import type { NodeActor } from './actors.js';
 import { Random } from './random.js';
@@ -64,4 +65,9 @@ export function turnLimits(seed: number): Partial<Policy> {
   if (seed === 0) return {};
   const random = new Random(seed);
   return { maxTurnRows: random.pick([1, 2, 6]), maxTurnBytes: random.pick([40, 200, 1000]) };
+}
+
+/** True: an answer of a shard is larger than a turn, so its rows may be of several moments. */
+export function isSliced(seed: number, answer: Work): boolean {
+  return seed > 0 && new Turn({ ...DEFAULT_POLICY, ...turnLimits(seed) }).isLarge(answer);
 }

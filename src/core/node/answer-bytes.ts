@@ -35,6 +35,8 @@ export type Obstacle = 'client' | 'room';
 interface AnswerHolder {
   /** Charged and not taken; more than 0. */
   bytes: number;
+  /** The part of `bytes` that is of answers being gathered: its link cannot have them. */
+  gathering: number;
   /** Bytes that its link held at the newest report; before the first one, the first charge. */
   linkBytes: number;
   /** Milliseconds of the tick in which it went on last, or in which it began to hold bytes. */
@@ -79,6 +81,11 @@ export class AnswerBytes {
     return this.holders.get(client)?.bytes ?? 0;
   }
 
+  /** The part of `heldBy` that is being gathered. */
+  gatheringFor(client: PeerId): number {
+    return this.holders.get(client)?.gathering ?? 0;
+  }
+
   /** The room that a client is in when it has an answer of so many bytes, too. */
   roomWith(client: PeerId, bytes: number): Room {
     const holder = this.holders.get(client);
@@ -115,6 +122,29 @@ export class AnswerBytes {
     this.fresh.add(client);
   }
 
+  /** Charges an answer before the first of its slices is gathered. */
+  begin(client: PeerId, bytes: number, now: number): void {
+    this.charge(client, bytes, now);
+    this.gathers(this.holders.get(client)!, bytes + HEADER_BYTES);
+  }
+
+  /** All slices of an answer are gathered, and its link has it next. */
+  gathered(client: PeerId, bytes: number): void {
+    this.gathers(this.holders.get(client)!, -bytes - HEADER_BYTES);
+    this.fresh.add(client);
+  }
+
+  private gathers(holder: AnswerHolder, bytes: number): void {
+    holder.gathering += bytes;
+    holder.linkBytes -= bytes;
+  }
+
+  /** An answer whose slices were being gathered is given up. */
+  abandon(client: PeerId, bytes: number): void {
+    this.gathered(client, bytes);
+    this.giveBack(client, bytes);
+  }
+
   /** The answer was not gathered after all. */
   giveBack(client: PeerId, bytes: number): void {
     const holder = this.holders.get(client);
@@ -133,8 +163,8 @@ export class AnswerBytes {
       if (!holder) continue;
       holder.toTake -= Math.max(0, holder.linkBytes - linkBytes);
       holder.linkBytes = linkBytes;
-      this.reduce(client, holder, Math.min(holder.bytes, linkBytes));
-      if (holder.toTake > 0) continue;
+      this.reduce(client, holder, Math.min(holder.bytes, linkBytes + holder.gathering));
+      if (holder.toTake > 0 && linkBytes > 0) continue;
       holder.wentOnAt = now;
       holder.toTake = Math.min(PROGRESS_BYTES, holder.bytes);
     }
@@ -167,5 +197,5 @@ export class AnswerBytes {
 /** A client without bytes that is charged so many now. */
 function beginning(charge: number, now: number, room: Room): AnswerHolder {
   const toTake = Math.min(PROGRESS_BYTES, charge);
-  return { bytes: 0, linkBytes: charge, wentOnAt: now, toTake, room };
+  return { bytes: 0, gathering: 0, linkBytes: charge, wentOnAt: now, toTake, room };
 }

@@ -2,9 +2,12 @@
  * Pulls of a node that wait for room for their answers (answer-bytes.ts). Clients get equal shares of bytes
  * (fair-order.ts), and pulls of one client go in the order in which they came. A pull that waits for lost
  * rows waits at its shard and holds no room.
+ *
+ * An answer that is larger than a turn of the event loop is gathered in slices, and charged before the first
+ * one. One such answer is gathered at a time, so that memory is not held by many that are not ready.
  */
 import type { PeerId } from '../../protocol/map.js';
-import type { AnswerRoom, PullItem, PullOwner } from '../shard/host.js';
+import type { AnswerMemory, AnswerRoom, PullItem, PullOwner } from '../shard/host.js';
 import { areEqual } from '../shared/bytes.js';
 import { type FairLine, FairLines } from '../shared/fair-lines.js';
 import type { Outbox } from '../shared/outbox.js';
@@ -13,10 +16,13 @@ import type { Turn } from '../shared/turn.js';
 import type { WaitingBytes } from '../shared/waiting-bytes.js';
 import type { WaitingEntry } from '../shared/waiting-list.js';
 import { AnswerBytes, HEADER_BYTES, type Obstacle, type Room } from './answer-bytes.js';
+import { Slices } from './slices.js';
 
 interface QueuedPull {
   owner: PullOwner;
   pull: PullItem;
+  /** Undefined: no slice of its answer is charged or gathered. */
+  gathering?: { readonly slices: Slices; readonly memory: AnswerMemory } | undefined;
 }
 
 type Line = FairLine<QueuedPull>;
@@ -29,6 +35,8 @@ interface AnswerQueueHost {
   readonly turn: Turn;
   /** Milliseconds of the newest tick. */
   now(): number;
+  /** Memory for an answer that is gathered in slices. */
+  memory(bytes: number): AnswerMemory;
 }
 
 export class AnswerQueue implements AnswerRoom {
@@ -39,12 +47,18 @@ export class AnswerQueue implements AnswerRoom {
    * any more.
    */
   private readonly reserved = new Set<Room>();
+  /** The pull whose answer is being gathered in slices. */
+  private underWay: QueuedPull | undefined;
   /** False: nothing that waits has more room than when it was looked at last. */
   private mayServe = false;
 
   constructor(private readonly host: AnswerQueueHost) {
     const { policy, waiting } = host;
     this.bytes = new AnswerBytes(policy);
+    // The cost of a pull in the order of clients: bytes of its answer or of its next slice, and no answer is
+    // nothing.
+    const costOf = ({ pull, gathering }: QueuedPull): number =>
+      (gathering?.slices.next?.work.bytes ?? Math.min(pull.bytes, policy.maxTurnBytes)) + HEADER_BYTES;
     this.lines = new FairLines({ maxCount: policy.maxParked, account: waiting }, costOf);
   }
 
@@ -57,7 +71,8 @@ export class AnswerQueue implements AnswerRoom {
         return false;
       if (this.bytes.obstacle(client, bytes, this.host.now()) !== undefined) return false;
     }
-    if (!this.host.turn.takes(pull)) {
+    const { turn } = this.host;
+    if (turn.isLarge(pull) || !turn.takes(pull)) {
       this.mayServe = true;
       return false;
     }
@@ -93,7 +108,11 @@ export class AnswerQueue implements AnswerRoom {
   /** Drops what waits for this owner: the shard is elsewhere by now. */
   forget(owner: PullOwner): void {
     for (const line of this.lines.byClient.values()) {
-      line.list.retain(({ item }) => item.owner !== owner);
+      line.list.retain(({ item }) => {
+        if (item.owner !== owner) return true;
+        this.abandon(item);
+        return false;
+      });
       this.lines.dropEmpty(line);
     }
     this.dropped();
@@ -102,7 +121,7 @@ export class AnswerQueue implements AnswerRoom {
 
   /** The link of a client is closed: its pulls are dropped, and it asks again. */
   gone(client: PeerId): void {
-    this.lines.drop(client);
+    for (const { item } of this.lines.drop(client)) this.abandon(item);
     this.dropped();
     this.bytes.gone(client);
     this.mayServe = true;
@@ -148,14 +167,28 @@ export class AnswerQueue implements AnswerRoom {
     return true;
   }
 
-  /** Serves the first pull of a client, if it has room. `full`: the turn has none for anybody. */
-  private serveFirst(line: Line): 'served' | 'full' | Obstacle {
+  /**
+   * Serves the first pull of a client, or a slice of it, if it has room. `full`: the turn has none for
+   * anybody. `busy`: another answer is gathered in slices.
+   */
+  private serveFirst(line: Line): 'served' | 'full' | 'busy' | Obstacle {
     const { client, list } = line;
     const head = list.first!;
-    const { owner, pull } = head.item;
+    const { owner, pull, gathering } = head.item;
+    if (gathering) return this.serveSlice(line, head.item, gathering);
+    const isLarge = this.host.turn.isLarge(pull);
+    if (isLarge && this.underWay) return 'busy';
     if (this.reserved.has(this.bytes.roomWith(client, pull.bytes))) return 'room';
     const obstacle = this.bytes.obstacle(client, pull.bytes, this.host.now());
     if (obstacle) return obstacle;
+    if (isLarge) {
+      this.bytes.begin(client, pull.bytes, this.host.now());
+      const slices = new Slices(head.parts[0]!, pull, this.host.policy);
+      const begun = { slices, memory: this.host.memory(pull.bytes) };
+      head.item.gathering = begun;
+      this.underWay = head.item;
+      return this.serveSlice(line, head.item, begun);
+    }
     if (!this.host.turn.takes(pull)) {
       this.mayServe = true;
       return 'full';
@@ -164,6 +197,46 @@ export class AnswerQueue implements AnswerRoom {
     this.charge(pull);
     owner.serveCharged(pull, head.parts[0]!);
     return 'served';
+  }
+
+  private serveSlice(
+    line: Line,
+    queued: QueuedPull,
+    { slices, memory }: NonNullable<QueuedPull['gathering']>,
+  ): 'served' | 'full' {
+    const { owner, pull } = queued;
+    const slice = slices.next!;
+    this.mayServe = true;
+    if (!this.host.turn.takes(slice.work)) return 'full';
+    const section = line.list.first!.parts[0]!;
+    const at = memory.at + slice.at;
+    if (!owner.readSlice(pull, section, slice.section, memory.memory, at)) {
+      this.abandon(queued);
+      this.lines.serve(line);
+      return 'served';
+    }
+    slices.shift();
+    if (slices.next) {
+      this.lines.served(line);
+      return 'served';
+    }
+    this.lines.serve(line);
+    this.underWay = undefined;
+    this.bytes.gathered(pull.client, pull.bytes);
+    const rows = memory.memory.subarray(memory.at, memory.at + pull.bytes);
+    memory.took(rows);
+    owner.serveSliced(pull, rows);
+    return 'served';
+  }
+
+  /** A pull is dropped: what is gathered of its answer is given up. */
+  private abandon(queued: QueuedPull): void {
+    const { gathering, pull } = queued;
+    if (!gathering) return;
+    this.underWay = undefined;
+    queued.gathering = undefined;
+    gathering.memory.drop();
+    this.bytes.abandon(pull.client, pull.bytes);
   }
 
   /** Pulls were dropped: nothing is kept for one that is gone. */
@@ -177,7 +250,10 @@ export class AnswerQueue implements AnswerRoom {
     const now = this.host.now();
     const late = now - policy.parkedPullMs;
     for (const line of this.lines.byClient.values()) {
-      for (const { item } of line.list.takeBefore(late)) item.owner.expire(item.pull);
+      for (const { item } of line.list.takeBefore(late)) {
+        this.abandon(item);
+        item.owner.expire(item.pull);
+      }
       this.lines.dropEmpty(line);
     }
     this.dropped();
@@ -207,6 +283,3 @@ export class AnswerQueue implements AnswerRoom {
     this.bytes.charge(client, bytes, this.host.now());
   }
 }
-
-/** The cost of a pull in the order of clients: bytes of its answer, and no answer is nothing. */
-const costOf = ({ pull }: QueuedPull): number => pull.bytes + HEADER_BYTES;

@@ -1,6 +1,7 @@
 /** Hooks of the runtime, or of the simulator, that a node calls in the middle of a step. */
 import type { PeerId } from '../../protocol/map.js';
 import type { ProcessTelemetry, SentKind } from '../../protocol/telemetry.js';
+import type { AnswerMemory } from '../shard/host.js';
 
 /** Telemetry that only the process around a node has: of the process, and of its connections. */
 export interface Surroundings extends ProcessTelemetry {
@@ -29,6 +30,8 @@ export interface NodeHooks {
    * Takes bytes that only effects of this step still refer to (`CoreHost.discard`). Default: ignores them.
    */
   discard(bytes: Uint8Array): void;
+  /** Memory for an answer of so many bytes. Default: of the garbage collector. */
+  answerMemory(bytes: number): AnswerMemory;
   /** True if `proof` is that of the session, which is a range's. Default: every proof is. */
   holds(session: PeerId, proof: Uint8Array | undefined): boolean;
   /**
@@ -43,6 +46,7 @@ export interface NodeHooks {
 
 export const DEFAULT_HOOKS: NodeHooks = {
   discard: () => {},
+  answerMemory: (bytes) => ({ memory: new Uint8Array(bytes), at: 0, took: () => {}, drop: () => {} }),
   holds: () => true,
   unacknowledgedMs: () => undefined,
   surroundings: () => NOTHING_KNOWN,

@@ -43,13 +43,16 @@ export class NodeHost implements OwnerHost {
     readonly id: PeerId,
     readonly inc: number,
     readonly policy: Policy,
-    private readonly hooks: Pick<NodeHooks, 'discard'>,
+    private readonly hooks: Pick<NodeHooks, 'discard' | 'answerMemory'>,
   ) {
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
     this.turn = new Turn(policy);
     const { waiting, out, turn } = this;
-    this.answers = new AnswerQueue({ policy, waiting, out, turn, now: () => this.now });
+    this.answers = new AnswerQueue({
+      ...{ policy, waiting, out, turn, now: () => this.now },
+      memory: (bytes) => hooks.answerMemory(bytes),
+    });
     this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
     this.contentBytes = new ContentBytes(policy.maxDeltaBytes);
     this.replies = new Replies(this.out, this.meter, policy.maxRowsBytes, (bytes) => hooks.discard(bytes));
@@ -73,6 +76,10 @@ export class NodeHost implements OwnerHost {
 
   answer(client: PeerId, id: number, item: number, rows: Uint8Array): void {
     this.replies.answer(client, id, item, rows);
+  }
+
+  answerAlone(client: PeerId, id: number, item: number, rows: Uint8Array): void {
+    this.replies.answerAlone(client, id, item, rows);
   }
 
   tell(client: PeerId, message: PushReply): void {

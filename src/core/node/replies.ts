@@ -90,6 +90,12 @@ export class Replies {
     this.sendRows(answer);
   }
 
+  answerAlone(client: PeerId, id: number, item: number, rows: Uint8Array): void {
+    const items = new ItemList('rows');
+    items.add(item, rows.byteLength);
+    this.out.send(client, { t: 'rows', id, items: items.bytes() }, [rows]);
+  }
+
   private sendRows({ client, id, items, rows }: PullAnswer): void {
     const all = joined(rows.map((memory) => ({ memory, start: 0, size: memory.byteLength })));
     // Rows that were not in one buffer have been copied by `joined`, so their memory is free.

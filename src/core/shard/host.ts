@@ -42,10 +42,23 @@ export interface RowsBuffer {
   took(rows: Uint8Array): void;
 }
 
+/** Memory for the rows of an answer that is gathered in several turns. */
+export interface AnswerMemory extends RowsBuffer {
+  /** The answer is not sent after all. */
+  drop(): void;
+}
+
 /** An owner of whose pulls some wait for room for their answers. */
 export interface PullOwner {
   /** There is room, and the answer is charged. */
   serveCharged(pull: PullItem, section: Uint8Array): void;
+  /**
+   * Reads the rows of `slice` to `at` in `memory`. False: that cannot be, so the pull was rejected, or waits
+   * for lost rows with its whole `section`.
+   */
+  readSlice(pull: PullItem, section: Uint8Array, slice: Uint8Array, memory: Uint8Array, at: number): boolean;
+  /** All slices were read. */
+  serveSliced(pull: PullItem, rows: Uint8Array): void;
   /** The pull has waited for too long. */
   expire(pull: PullItem): void;
 }
@@ -76,6 +89,8 @@ export interface OwnerHost extends CoreHost {
   tell(client: PeerId, message: MessageOf<'gap'> | MessageOf<'lost'>): void;
   /** Answers one item of a pull with its rows. Items of a step are collected into one message per pull. */
   answer(client: PeerId, id: number, item: number, rows: Uint8Array): void;
+  /** As `answer`, in a message of its own: rows beside them would be copied with them. */
+  answerAlone(client: PeerId, id: number, item: number, rows: Uint8Array): void;
   /** The owner has an open batch: `flush` is called at the end of the turn. */
   markDirty(owner: Deferred): void;
   /**

@@ -48,6 +48,20 @@ export class Pulls implements PullOwner {
     else this.over(pull);
   }
 
+  readSlice(pull: PullItem, section: Uint8Array, slice: Uint8Array, memory: Uint8Array, at: number): boolean {
+    const rows = this.shard.native.pull(slice, memory, at);
+    if (typeof rows !== 'number') return true;
+    if (this.notRead(pull, rows) === 'absent') this.park(pull, section, true);
+    else this.over(pull);
+    return false;
+  }
+
+  serveSliced(pull: PullItem, rows: Uint8Array): void {
+    const { client, id, item } = pull;
+    this.host.answerAlone(client, id, item, rows);
+    this.over(pull);
+  }
+
   /** Answers what can be answered now; asks for the blocks that the rest needs. */
   serve(): void {
     const full: WaitingEntry<PullItem>[] = [];
@@ -80,11 +94,16 @@ export class Pulls implements PullOwner {
       return 'done';
     }
     this.host.answers.giveBack(pull);
-    if (rows === PushStatus.ABSENT) {
+    return this.notRead(pull, rows);
+  }
+
+  /** The engine has answered with a status instead of rows. */
+  private notRead(pull: PullItem, status: number): 'done' | 'absent' {
+    if (status === PushStatus.ABSENT) {
       this.shard.demandMissing();
       return 'absent';
     }
-    this.reject(pull, REFUSALS[rows] ?? 'INTERNAL');
+    this.reject(pull, REFUSALS[status] ?? 'INTERNAL');
     return 'done';
   }
 

@@ -51,6 +51,11 @@ export class FairLines<T> {
     return entry;
   }
 
+  /** The first item of a line has got a part of what it waits for, and what it costs now is the rest. */
+  served(line: FairLine<T>): void {
+    this.order.served(line, this.costOf(line.list.first!.item));
+  }
+
   /** Forgets a line from which items were dropped, if it has none left. */
   dropEmpty(line: FairLine<T>): void {
     if (line.list.length > 0) return;
@@ -58,10 +63,11 @@ export class FairLines<T> {
     this.order.leave(line);
   }
 
-  /** Drops all that a client waits for. */
-  drop(client: PeerId): void {
+  /** Drops all that a client waits for, and returns it. */
+  drop(client: PeerId): WaitingEntry<T>[] {
     const line = this.byClient.get(client);
-    line?.list.takeAll();
+    const dropped = line?.list.takeAll() ?? [];
     if (line) this.dropEmpty(line);
+    return dropped;
   }
 }

@@ -37,10 +37,10 @@ export interface Policy {
    */
   answerStallMs: number;
   /**
-   * Rows of requests that are served in one turn of the event loop. Further requests wait for the next turn;
-   * a larger one has a turn for itself. A row costs some 100 ns, so a turn takes a processor for a
-   * millisecond or so. On a busy machine that lasts several times as long, and a request of another client
-   * may wait for a turn at each of its hops.
+   * Rows of requests that are served in one turn of the event loop. Further requests wait for the next turn.
+   * A larger push has a turn for itself, and a larger answer is gathered in several. A row costs some 100 ns,
+   * so a turn takes a processor for a millisecond or so. On a busy machine that lasts several times as long,
+   * and a request of another client may wait for a turn at each of its hops.
    */
   maxTurnRows: number;
   /**

@@ -1,7 +1,8 @@
 /**
  * The work of one turn of the event loop. Requests are served until a turn has had its share of rows and
  * bytes, and the rest waits for the next turn: sockets, timers and heartbeats are looked at in between. A
- * request that is larger than a turn has one for itself.
+ * push that is larger than a turn has one for itself, and a larger answer is gathered in slices
+ * (node/slices.ts).
  *
  * Rows and bytes are counted, and time is not: a count is the same on every machine, so tests can assert it.
  */
@@ -80,6 +81,11 @@ export class Turn {
     this.request();
     this.spend(work);
     return true;
+  }
+
+  /** True: it is more than a turn has room for. */
+  isLarge({ rows, bytes }: Work): boolean {
+    return this.isBeyond(rows, bytes);
   }
 
   /** The part of a turn that a request is; more than 1: it has one for itself. No request is nothing. */

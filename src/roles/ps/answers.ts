@@ -3,6 +3,7 @@
  * around the rows (net/transport/part-memory.ts). All sections of a request go into one buffer, one after the
  * other, as they do in its answer.
  */
+import type { AnswerMemory } from '../../core/shard/host.js';
 import { type PartBuffer, PartMemory } from '../../net/transport/index.js';
 
 /** Rows that do not fit get memory of their own, and are copied into their frame. */
@@ -20,6 +21,8 @@ const MAX_LENT_BYTES = 64 << 20;
 export class Answers {
   private readonly memory = new PartMemory();
   private waiting: PartBuffer[] = [];
+  /** Buffers of large answers that have all of their rows, and wait for the end of the turn. */
+  private gathered: PartBuffer[] = [];
 
   /**
    * Takes the step that handles a request of `bytes`, with a buffer for its answer; undefined: the answer has
@@ -41,9 +44,24 @@ export class Answers {
     }
   }
 
+  /** Memory for an answer that is gathered in several turns. Its client is charged already. */
+  open(bytes: number): AnswerMemory {
+    const buffer = this.memory.open(bytes);
+    return {
+      memory: buffer.memory,
+      at: buffer.at,
+      took: (rows) => {
+        buffer.took(rows);
+        this.gathered.push(buffer);
+      },
+      drop: () => buffer.close(),
+    };
+  }
+
   /** All answers have been sent. */
   sent(): void {
-    for (const buffer of this.waiting) buffer.close();
+    for (const buffer of [...this.waiting, ...this.gathered]) buffer.close();
     this.waiting = [];
+    this.gathered = [];
   }
 }

@@ -209,6 +209,7 @@ class PsRuntime {
         if (!this.node) this.startRssBytes = process.memoryUsage.rss();
         this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy, {
           discard: (bytes) => this.garbage.push(bytes),
+          answerMemory: (bytes) => this.answers.open(bytes),
           holds: (session, proof) => this.holds(session, proof),
           unacknowledgedMs: (peer, inc) => this.peers.unacknowledgedMs(peer, inc),
           surroundings: () => this.surroundings(),

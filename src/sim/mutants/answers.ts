@@ -3,6 +3,7 @@ import type { Mutant } from './mutant.js';
 
 const TEST = 'test/core/node/answers.test.ts';
 const QUEUE = 'test/core/node/answer-queue.test.ts';
+const SLICES = 'test/core/node/slices.test.ts';
 const CLOSED = 'test/core/node/closed-links.test.ts';
 
 export const ANSWER_MUTANTS: readonly Mutant[] = [
@@ -115,5 +116,80 @@ export const ANSWER_MUTANTS: readonly Mutant[] = [
     from: "this.drop(client, 'disconnected');",
     to: '{}',
     scenario: { test: CLOSED, because: 'deltas go to nobody until the replica counts as silent' },
+  },
+  {
+    name: 'slices: one is lost',
+    file: 'node/answer-queue',
+    from: 'slices.shift();',
+    to: 'slices.shift(); if (slices.next) slices.shift();',
+  },
+  {
+    name: 'slices: one is gathered again and again',
+    file: 'node/answer-queue',
+    from: 'slices.shift();',
+    to: '{}',
+  },
+  {
+    name: 'slices: one is put where another one is',
+    file: 'node/answer-queue',
+    from: 'memory.at + slice.at;',
+    to: 'memory.at;',
+  },
+  {
+    name: 'slices: one is larger than a turn',
+    file: 'node/slices',
+    from: 'return Math.max(step, fit - (fit % step));',
+    to: 'return Number.MAX_SAFE_INTEGER;',
+    scenario: { test: SLICES, because: 'more is gathered at once, and nothing is wrong with it' },
+  },
+  {
+    name: 'slices: the next one of a table begins in the padding of the one before',
+    file: 'node/slices',
+    from: 'width % 2 === 0 ? 1 : 2',
+    to: '1',
+    scenario: { test: SLICES, because: 'slices of schedules have one row of each table' },
+  },
+  {
+    name: 'slices: what is being gathered counts as taken by the socket',
+    file: 'node/answer-bytes',
+    from: 'linkBytes + holder.gathering',
+    to: 'linkBytes',
+  },
+  {
+    name: 'slices: an answer that was given up stays charged',
+    file: 'node/answer-bytes',
+    from: 'this.giveBack(client, bytes);',
+    to: '{}',
+    scenario: { test: SLICES, because: 'the next report on the link of the client returns it' },
+  },
+  {
+    name: 'slices: an answer whose client is gone keeps all others waiting',
+    file: 'node/answer-queue',
+    from: 'this.abandon(item);',
+    place: 1,
+    to: '{}',
+  },
+  {
+    name: 'slices: an answer whose shard is elsewhere keeps all others waiting',
+    file: 'node/answer-queue',
+    from: 'this.abandon(item);',
+    place: 0,
+    to: '{}',
+    scenario: { test: SLICES, because: 'a shard leaves a node that serves it only when a move is over' },
+  },
+  {
+    name: 'slices: an answer that has waited for too long keeps all others waiting',
+    file: 'node/answer-queue',
+    from: 'this.abandon(item);',
+    place: 2,
+    to: '{}',
+    scenario: { test: SLICES, because: 'pulls of schedules wait without end' },
+  },
+  {
+    name: 'slices: those of many answers are gathered at once',
+    file: 'node/answer-queue',
+    from: "return 'busy';",
+    to: '{}',
+    scenario: { test: SLICES, because: 'more memory is held, and nothing is wrong with it' },
   },
 ];

@@ -11,7 +11,7 @@ import { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { S3Client } from '@aws-sdk/client-s3';
 import { describe, KintsugiError } from '../../common/errors.js';
-import { importOptional } from '../../common/optional.js';
+import { importInPieces } from '../../common/optional.js';
 import { byteLength, sha256Of, slices } from './bytes.js';
 import {
   checkName,
@@ -109,7 +109,7 @@ export class S3Place implements Place {
     if (bucket === undefined || parts.some((part) => /^\.\.?$|[?#\s]/.test(part))) {
       throw new KintsugiError('BAD_ARGUMENT', `${url}: an object store is s3://BUCKET/PREFIX`);
     }
-    const sdk = await importOptional<Sdk>('@aws-sdk/client-s3', options.sdk);
+    const sdk = await importInPieces<Sdk>('@aws-sdk/client-s3', options.sdk);
     return new S3Place(sdk, await clientOf(sdk, options), bucket, parts.join('/'), options);
   }
 

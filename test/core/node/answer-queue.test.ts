@@ -18,9 +18,18 @@ function start() {
   let now = 0;
   const turn = new Turn(policy);
   const out = new Outbox();
-  const queue = new AnswerQueue({ policy, turn, now: () => now, waiting: new WaitingBytes(1 << 20), out });
+  const none = () => {
+    throw new Error('no answer here is larger than a turn');
+  };
+  const waiting = new WaitingBytes(1 << 20);
+  const queue = new AnswerQueue({ policy, turn, now: () => now, waiting, out, memory: none });
   const served: number[] = [];
-  const owner = { serveCharged: ({ client }: { client: number }) => void served.push(client), expire() {} };
+  const owner = {
+    serveCharged: ({ client }: { client: number }) => void served.push(client),
+    readSlice: none,
+    serveSliced: none,
+    expire() {},
+  };
   let id = 0;
   return {
     queue,

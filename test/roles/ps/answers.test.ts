@@ -53,4 +53,20 @@ describe('memory of answers', () => {
     for (let i = 0; i < 9; i++) pull();
     expect(places.map((place) => place !== undefined)).toEqual([false, ...Array(8).fill(true), false]);
   });
+
+  it('of a large answer is its own until the turn ends in which it is sent, or until it is given up', () => {
+    const { of } = answers();
+    const large = () => of.open(1 << 20);
+    const [first, second] = [large(), large()];
+    expect(first.memory === second.memory).toBe(false);
+    of.sent();
+    const third = large();
+    expect([first, second].some(({ memory }) => memory === third.memory)).toBe(false);
+    first.took(first.memory.subarray(first.at, first.at + 100));
+    of.sent();
+    const fourth = large();
+    expect(fourth.memory === first.memory).toBe(true);
+    second.drop();
+    expect(large().memory === second.memory).toBe(true);
+  });
 });
