@@ -204,7 +204,7 @@ def test_compile_breaks_the_graph_at_most(client: kintsugi.Client) -> None:
 
 
 def test_a_row_optimizer_of_a_copy_says_that_it_is_frozen(client: kintsugi.Client) -> None:
-    live = model(client)
+    live = nn.Sequential(kt.KintsugiEmbedding(client, f"t-{uuid4()}", 4), nn.Linear(4, 1))
     copied = copy.deepcopy(live)
     with pytest.warns(UserWarning, match="is a copy, and copies are frozen") as seen:
         kt.RowOptimizer(copied)
