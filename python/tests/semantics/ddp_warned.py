@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,7 +44,8 @@ def warned(client: kintsugi.Client, table: str, name: str) -> int:
                 rows.step()
                 rows.zero_grad()
     found = [each for each in seen if "each rank pushes its own" in str(each.message)]
-    assert all(each.filename == __file__ for each in found)
+    # The line of the program that has called the layer.
+    assert all(Path(each.filename).name == "reference.py" for each in found)
     return len(found)
 
 
