@@ -53,22 +53,34 @@ class Step:
         self._rates: dict[str, float | None] = {}
         self._expected: dict[str, list[tuple[Table, Keys]]] = {}
         self._stepped: set[str] = set()
+        self._fused: set[str] = set()
 
-    def add(self, table: Table, keys: Keys, gradients: Rows, lr: float | None = None) -> None:
-        """Keeps gradients of `table`, len(keys) x dim; they are not copied.
+    def has_fused(self, table: Table) -> bool:
+        """Whether gradients of the table are here that left in `backward`."""
+        return table.name in self._fused
 
-        @raises Error BAD_ARGUMENT: a table has one learning rate in a push; or the push was made.
+    def add(
+        self, table: Table, keys: Keys, gradients: Rows, lr: float | None = None, *, fused: bool = False
+    ) -> None:
+        """Keeps gradients of `table`, len(keys) x dim; they are not copied. `fused`: they left in `backward`.
+
+        @raises Error BAD_ARGUMENT: a table has one rate and one step in a push; or the push was made.
         """
         with self._lock:
             if self.closed:
                 text = f"gradients of {table.name!r} come after the push of their batch"
                 raise Error("BAD_ARGUMENT", text)
+            if fused and table.name in self._stepped:
+                text = f"table {table.name!r} has a second step in one push: fused gradients come after "
+                raise Error("BAD_ARGUMENT", text + "the step of a RowOptimizer")
             if self._rates.setdefault(table.name, lr) != lr:
                 text = (
                     f"{table.name!r} has two learning rates in one step: {self._rates[table.name]} and {lr}"
                 )
                 raise Error("BAD_ARGUMENT", text)
             self._given.setdefault(table.name, []).append((table, keys_of(keys), gradients))
+            if fused:
+                self._fused.add(table.name)
 
     def add_stepped(self, requests: Sequence[Request], rates: Sequence[float | None]) -> None:
         """Keeps what the `step` of an optimizer gives. One push is one step of an optimizer.
@@ -147,6 +159,11 @@ class Steps:
         """Gradients of the last pass of `backward`, as long as nobody could see that they have not left."""
         self.fused: dict[int, Step] = {}
         """Gradients of passes of `backward` that are under way, by the number that autograd gives a pass."""
+
+    @property
+    def client(self) -> Client | None:
+        """The client, as long as somebody has it."""
+        return self._client()
 
     @property
     def current(self) -> Step | None:

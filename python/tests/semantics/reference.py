@@ -139,10 +139,16 @@ def drop_by_parameters(_: Pair, rows: kt.RowOptimizer) -> None:
             each.grad = None
 
 
+def drop_by_anchors(pair: Pair, _: kt.RowOptimizer) -> None:
+    for each in pair.layer.parameters():
+        each.grad = None
+
+
 # Ways to drop the gradients of a step.
 DROPS: dict[str, Callable[[Pair, kt.RowOptimizer], object]] = {
     "None": drop_by_parameters,
     "zeros": lambda _, rows: rows.zero_grad(set_to_none=False),
     "model": lambda pair, _: pair.layer.zero_grad(),
+    "None of the model": drop_by_anchors,
     "zeros of the model": lambda pair, _: pair.layer.zero_grad(set_to_none=False),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -135,3 +136,29 @@ def test_a_graph_of_the_step_before_gives_its_gradient_to_the_next(client: kints
     rows.step()
     pair.torch.optimizer.step()
     pair.check()
+
+
+def test_threads_give_their_gradients_to_one_step(client: kintsugi.Client) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    looks = [(1, 2), (1, 3), (4, 1), (5, 6, 7), (7, 8), (9, 1)]
+    for _ in range(3):
+        rows.zero_grad()
+        pair.torch.optimizer.zero_grad()
+        ready = threading.Barrier(len(looks))
+
+        def look(keys: tuple[int, ...], ready: threading.Barrier = ready) -> None:
+            ready.wait()
+            loss_of(pair.layer(keys_of(*keys))).backward()
+
+        threads = [threading.Thread(target=look, args=(keys,)) for keys in looks]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        for keys in looks:
+            loss_of(pair.torch(keys_of(*keys))).backward()
+        rows.step()
+        pair.torch.optimizer.step()
+    # Sums are in the order in which the threads came.
+    pair.torch.check(client, atol=1e-5)

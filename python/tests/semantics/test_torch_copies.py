@@ -201,3 +201,15 @@ def test_compile_breaks_the_graph_at_most(client: kintsugi.Client) -> None:
     for layer, given in layers(client)[1:3]:
         result = torch.compile(layer, backend="eager")(given)
         assert values(result) == values(layer(given))
+
+
+def test_a_row_optimizer_of_a_copy_says_that_it_is_frozen(client: kintsugi.Client) -> None:
+    live = nn.Sequential(kt.KintsugiEmbedding(client, f"t-{uuid4()}", 4), nn.Linear(4, 1))
+    copied = copy.deepcopy(live)
+    with pytest.warns(UserWarning, match="is a copy, and copies are frozen") as seen:
+        kt.RowOptimizer(copied)
+    assert [each.filename for each in seen] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kt.RowOptimizer(copied.requires_grad_())
+        kt.RowOptimizer(live.requires_grad_(False))

@@ -155,3 +155,19 @@ def test_gradients_that_are_dropped_after_an_average_begin_anew(
         pair.check()
     finally:
         distributed.destroy_process_group()
+
+
+def test_ranks_that_nobody_averages_are_warned(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client, tmp_path: Path
+) -> None:
+    table = client.create_table(f"t-{uuid4()}", DIM, optimizer=KINDS["sgd"].ours)
+    program = [sys.executable, str(Path(__file__).with_name("ddp_warned.py")), cluster.address, table.name]
+    running = [
+        subprocess.Popen(
+            [*program, str(tmp_path / "store"), str(rank), "2"], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [json.loads(process.communicate()[0]) for process in running]
+    expected = {"alone": 1, "fused": 1, "scaled": 0, "group": 0, "not parallel": 0, "frozen": 0}
+    assert said == [expected] * 2

@@ -73,6 +73,21 @@ def test_a_parameter_without_elements_is_no_row(client: kintsugi.Client) -> None
     assert net.rows.anchor.grad is None
 
 
+def test_sums_over_parameters_have_no_rows_and_what_layers_return_has(client: kintsugi.Client) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    for layer, optimizer in ((pair.layer, rows), (pair.torch, pair.torch.optimizer)):
+        looked = layer(keys_of(1, 2))
+        (loss_of(looked) + 0.1 * looked.square().sum()).backward()
+        if layer is pair.layer:
+            assert sum(each.square().sum() for each in layer.parameters()) == 0
+            ours = [each.grad.norm() for group in rows.param_groups for each in group["params"]]
+        optimizer.step()
+    theirs = torch.stack([each.grad.norm() for each in pair.torch.rows if each.grad is not None]).norm()
+    torch.testing.assert_close(ours[0], theirs)
+    pair.check()
+
+
 def test_looks_without_gradients_in_eval_are_no_part_of_a_step(client: kintsugi.Client) -> None:
     pair = Pair(client)
     rows = pair.rows()

@@ -14,7 +14,7 @@ from kintsugi import Error
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
-from reference import KINDS, Net, Pair, keys_of, loss_of
+from reference import DIM, KINDS, Net, Pair, keys_of, loss_of
 from torch import Tensor, nn
 
 import kintsugi.torch as kt
@@ -173,3 +173,23 @@ def test_what_does_not_fit_is_an_error_and_changes_nothing(client: kintsugi.Clie
     )
     with pytest.raises(Error, match="FTRL computes rows from its state"):
         sparse.load_state_dict({"weight": good})
+
+
+def test_a_load_that_assigns_keeps_the_parameter_that_stands_for_rows(client: kintsugi.Client) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    net = nn.Sequential(pair.layer, nn.Linear(DIM, 1))
+    anchor = pair.layer.anchor
+    net.load_state_dict(net.state_dict(), assign=True)
+    net.load_state_dict(dict(net.named_parameters()), assign=True)
+    assert pair.layer.anchor is anchor
+    missing = net.load_state_dict({}, strict=False, assign=True).missing_keys
+    assert missing == ["1.weight", "1.bias"]
+    # What a model says of its parameters reaches the rows.
+    loss_of(pair.layer(keys_of(1, 2))).backward()
+    net.zero_grad()
+    looked = pair.layer(keys_of(1, 3))
+    net.requires_grad_(False)
+    loss_of(looked).backward()
+    rows.step()
+    pair.check()

@@ -401,6 +401,45 @@ def test_what_a_row_optimizer_cannot_be_is_an_error(client: kintsugi.Client) -> 
     layer(keys_of(1)).sum().backward()
     with pytest.raises(Error, match=r"a RowOptimizer that was made later has the gradients of .*: call its"):
         rows.step()
+    rows.zero_grad()
     later.step()
     client.flush()
     assert layer.table.pull([1], state=True)[0, -1] == 1
+
+
+def test_a_graph_of_gradients_is_an_error(client: kintsugi.Client) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    looked = pair.layer(keys_of(1, 2))
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(Error, match=r"gradients of the rows of .* have no graph"),
+    ):
+        loss_of(looked).backward(create_graph=True)
+    for layer, optimizer in ((pair.layer, rows), (pair.torch, pair.torch.optimizer)):
+        optimizer.zero_grad()
+        looked = layer(keys_of(1, 2))
+        (gradient,) = torch.autograd.grad(loss_of(looked), looked, create_graph=True)
+        gradient.square().sum().backward()
+        optimizer.step()
+    pair.check()
+
+
+def test_another_parameter_in_the_place_of_that_of_rows_is_an_error(client: kintsugi.Client) -> None:
+    layer = layer_of(client)
+    rows = kt.RowOptimizer(layer)
+    layer.anchor = nn.Parameter(torch.empty(0))  # type: ignore[assignment, unused-ignore]
+    with pytest.raises(Error, match="Parameter has taken the place of the parameter that stands for"):
+        layer(keys_of(1))
+    with torch.no_grad():
+        assert layer(keys_of(1)).shape == (1, DIM)
+    assert rows.param_groups[0]["params"][0].grad is None
+
+
+def test_a_weight_says_where_rows_are(client: kintsugi.Client) -> None:
+    layer = layer_of(client)
+    assert not hasattr(layer, "weight")
+    with pytest.raises(AttributeError, match=r"has no weight: client.table\(name\)"):
+        layer.weight  # noqa: B018
+    with pytest.raises(Error, match="KintsugiEmbedding takes no rows: load_state_dict"):
+        kt.KintsugiEmbedding.from_pretrained(torch.zeros(2, DIM))

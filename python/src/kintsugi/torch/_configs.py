@@ -24,6 +24,11 @@ _REFUSED = {
     "num_embeddings": "there is no number of rows: every 64-bit key has one",
     "device": "rows are on the PS, and results where the keys are",
     "dtype": "rows are float32 on the PS; convert the result",
+    "pooling": 'it is mode="sum", "mean" or "max" here',
+    "data_type": "rows are float32 on the PS; convert the result",
+    "init_fn": "first values are those of initializer=, such as kintsugi.Uniform(-0.05, 0.05)",
+    "weight_init_max": "first values are those of initializer=kintsugi.Uniform(low, high)",
+    "weight_init_min": "first values are those of initializer=kintsugi.Uniform(low, high)",
     "_weight": "rows are those of the table: set them with client.table(name).assign(keys, rows)",
 }
 

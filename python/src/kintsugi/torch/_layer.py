@@ -64,6 +64,8 @@ class Anchor(nn.Parameter):
     """True once an optimizer of PyTorch has it: `zero_grad` of it says where a step ends."""
     left_in: int | None = None
     """The pass of `backward` in which fused gradients left, until somebody drops gradients."""
+    is_copied = False
+    """Whether `copy.deepcopy` has frozen the layer, and nobody has said since whether it learns."""
 
     @property
     def grad(self) -> Tensor | None:
@@ -76,7 +78,14 @@ class Anchor(nn.Parameter):
     def grad(self, given: Tensor | None) -> None:
         self.left_in = None
         self.seen()
+        if given is None:
+            self.dropped(True)
         _GRAD.__set__(self, given)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """As that of a tensor."""
+        self.is_copied = False
+        return super().requires_grad_(requires_grad)
 
     def seen(self) -> None:
         """A step is made, or gradients are dropped: what is held leaves. @raises Error, as `Client.push`."""
@@ -181,6 +190,8 @@ class Layer(nn.Module):
     """A layer whose rows are in tables of a job."""
 
     tables: list[Table]
+    is_warned = False
+    """Whether it was said that ranks of DistributedDataParallel push on their own."""
 
     def __init__(self, client: Client, grad_scale: float, lr: Rate, fused: bool) -> None:
         super().__init__()
@@ -191,6 +202,19 @@ class Layer(nn.Module):
         self._anchor_of(torch.empty(0), requires_grad=True)
         if fused:
             _watch.watch_loops()
+
+    def __getattr__(self, name: str) -> Any:
+        """What a module has. @raises AttributeError: `weight` says where rows are."""
+        if name == "weight":
+            text = "a layer whose rows are in a job has no weight: client.table(name) has pull(keys) and "
+            raise AttributeError(text + "assign(keys, rows), and to_embedding_bag(layer, keys=...) gives one")
+        return super().__getattr__(name)
+
+    @classmethod
+    def from_pretrained(cls, *_: Any, **__: Any) -> Any:
+        """@raises Error BAD_ARGUMENT: rows are those of a table."""
+        text = f"{cls.__name__} takes no rows: load_state_dict of the layer with the weight sets them, and "
+        raise Error("BAD_ARGUMENT", text + "requires_grad_(False) freezes it")
 
     def _anchor_of(self, data: Tensor, requires_grad: bool) -> None:
         self.anchor = Anchor(data, requires_grad=requires_grad)
@@ -223,6 +247,7 @@ class Layer(nn.Module):
         memo[id(self)] = copied
         copied.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self._kept().items()})
         copied._renew(requires_grad=False, dtype=self.anchor.dtype)
+        copied.anchor.is_copied = True
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
@@ -266,9 +291,11 @@ class Layer(nn.Module):
     ) -> None:
         places = [(table, [prefix + each for each in names]) for table, names in self._row_places()]
         load_rows(self.client, places, state_dict, strict, missing)
-        state_dict.setdefault(prefix + "anchor", torch.empty(0))
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)
-        state_dict.pop(prefix + "anchor")
+        # The anchor has no values. With assign=True another parameter would take its place.
+        state_dict.pop(prefix + "anchor", None)
+        without: list[str] = []
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, without, *rest)
+        missing += [name for name in without if name != prefix + "anchor"]
 
 
 class Taker(Protocol):

@@ -19,7 +19,7 @@ from .._steps import steps_of
 from .._tables import Table
 from ._layer import Layer
 from ._rows import MISSING
-from ._takers import Looked, refuse_accumulation, rows_for
+from ._takers import Looked, check_anchor, refuse_accumulation, rows_for
 
 
 @dataclass
@@ -112,8 +112,9 @@ class Lookup:
             steps.current.push_now()
         rows = None if ahead else rows_for(layer)
         if not ahead and torch.is_grad_enabled() and layer.anchor.requires_grad:
+            check_anchor(layer)
             refuse_accumulation(layer)
-        self._wanted = [p.unique if rows is None else rows.of(p.table).unknown(p.unique) for p in places]
+        self._wanted = [p.unique if rows is None else rows.unknown(p.table, p.unique) for p in places]
         requests = [(p.table, keys) for p, keys in zip(places, self._wanted, strict=True)]
         self._pulled: Future[list[Rows]] | None = None
         if rows is None or any(len(keys) > 0 for keys in self._wanted):
@@ -139,10 +140,11 @@ class Lookup:
         for place, wanted, values, device in zip(self._places, self._wanted, pulled, devices, strict=True):
             looked = Looked(layer, place.table, place.unique, place.missing)
             if rows is not None:
-                table_rows = rows.of(place.table)
-                values, looked.at = table_rows.take(place.unique, wanted, values, register)
-                if register:
-                    looked.generation = table_rows.generation
+                with rows.lock:
+                    table_rows = rows.of(place.table)
+                    values, looked.at = table_rows.take(place.unique, wanted, values, register)
+                    if register:
+                        looked.generation = table_rows.generation
             if active:
                 looked.expect(rows)
             apply: Any = _Looked.apply

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -96,6 +97,12 @@ class RowOptimizer(torch.optim.Optimizer):
             self.rows.before_look = functools.partial(self._average, LOOK)
         for layer in layers:
             attach(layer, self)
+        copies = [layer for layer in layers if layer.own_anchor.is_copied]
+        if copies:
+            text = (
+                f"{copies[0]} is a copy, and copies are frozen: this RowOptimizer does not change its rows. "
+            )
+            warnings.warn(text + "requires_grad_() of it has it learn, on the same rows", stacklevel=2)
 
     def _refuse_late(self) -> None:
         if self._averaged:
@@ -177,6 +184,9 @@ class RowOptimizer(torch.optim.Optimizer):
         if taken:
             text = f"a RowOptimizer that was made later has the gradients of {taken[0]}: call its step()"
             raise Error("BAD_ARGUMENT", text)
+        for group in self.param_groups:
+            if self.rows.tables[group["name"]].is_fresh:
+                self.rows.refuse_others([group["name"]])
         self._average(STEP)
         requests, rates = [], []
         for group in self.param_groups:

@@ -122,6 +122,11 @@ class TableRows:
                 gradient = torch.cat([gradient, gradient.new_zeros(more, self.table.dim)])
             self.gradient = gradient
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether gradients have come that no step has taken."""
+        return self.summed and not self.stale and self.gradient is not None and bool(self.touched.any())
+
     # ---- keys
 
     def _find(self, unique: Ints) -> Ints:
@@ -372,6 +377,21 @@ class StepRows:
             rows = self.tables.setdefault(table.name, TableRows(self, table))
         return rows
 
+    def unknown(self, table: Table, unique: Ints) -> Ints:
+        """Keys of a table that have no value in this step, of sorted ones."""
+        with self.lock:
+            return self.of(table).unknown(unique)
+
+    def refuse_others(self, names: Iterable[str]) -> None:
+        """@raises Error BAD_ARGUMENT: gradients of these tables wait in another step: one would be two."""
+        name = waiting(self.client, names, besides=self)
+        if name is not None:
+            text = (
+                f"table {name!r} has gradients in two steps: its layers have several RowOptimizers, or one "
+            )
+            text += "was made after backward. Make one for all layers of a table, or call zero_grad() of the "
+            raise Error("BAD_ARGUMENT", text + "one that does not step")
+
     def zero(self, set_to_none: bool = True, tables: Iterable[Table] | None = None) -> None:
         """Drops the gradients of tables, or has them be zero; None: of all.
 
@@ -393,20 +413,28 @@ class StepRows:
 
     def end(self) -> None:
         """Ends a step: rows change at the job, so look-ups pull them again."""
-        for other in list(_every):
-            if other is self or (other.client is self.client and other.thread == get_ident()):
-                for name in self.tables:
-                    if name in other.tables:
-                        other.tables[name].stale = True
+        for rows in self.tables.values():
+            rows.stale = True
+        rows_changed(self.client, list(self.tables), here=True)
 
 
 _every: weakref.WeakSet[StepRows] = weakref.WeakSet()
 
 
-def rows_changed(client: Client, names: Sequence[str]) -> None:
-    """Rows of these tables were set at the job: look-ups that follow pull them again."""
+def waiting(client: Client, names: Iterable[str], besides: StepRows | None = None) -> str | None:
+    """One of these tables whose gradients wait for a step of this thread; None: none."""
     for each in list(_every):
-        if each.client is client:
+        if each is not besides and each.client is client and each.thread == get_ident():
+            for name in names:
+                if name in each.tables and each.tables[name].is_fresh:
+                    return name
+    return None
+
+
+def rows_changed(client: Client, names: Sequence[str], *, here: bool = False) -> None:
+    """Rows of these tables change at the job: look-ups, `here` those of this thread, pull them again."""
+    for each in list(_every):
+        if each.client is client and (not here or each.thread == get_ident()):
             for name in names:
                 if name in each.tables:
                     each.tables[name].stale = True

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+from torch.nn.parallel import DistributedDataParallel
 
 from .._client import Client
 from .._errors import Error
 from .._steps import Step, Steps, steps_of
 from .._tables import Table
-from ._layer import Layer, optimizer_of, rate_of
-from ._rows import Ints, StepRows
-from ._watch import current_pass, is_grad_call, is_scaled
+from ._layer import Anchor, Layer, optimizer_of, rate_of
+from ._rows import Ints, StepRows, rows_changed, waiting
+from ._watch import current_pass, is_functional, is_grad_call, is_scaled, level_of_program
+
+
+def _warn_of_ranks(layer: Layer) -> None:
+    """Says once that nobody averages the gradients of a layer within DistributedDataParallel."""
+    if layer.is_warned or layer.grad_scale != 1.0 or not distributed.is_available():
+        return
+    parallel: Any = DistributedDataParallel._get_active_ddp_module()
+    if parallel is None or distributed.get_world_size(parallel.process_group) == 1:
+        return
+    layer.is_warned = True
+    warnings.warn(
+        f"DistributedDataParallel averages dense gradients, and each rank pushes its own of {layer}: "
+        "RowOptimizer(model, group=...) averages those of rows, too. Ranks that are to push on their own "
+        "have layers with grad_scale=1/n",
+        stacklevel=level_of_program(),
+    )
 
 
 def rows_for(layer: Layer) -> StepRows | None:
@@ -48,6 +66,8 @@ class Looked:
 
         @raises Error BAD_ARGUMENT: ranks average it, and the push of a batch is of one rank.
         """
+        if rows is None or not rows.synchronous:
+            _warn_of_ranks(self.layer)
         if rows is None:
             return
         if rows.synchronous and self.step is not None and self.step.members is None:
@@ -77,6 +97,12 @@ class Looked:
         if not layer.own_anchor.requires_grad:
             # Frozen since the look-up: autograd adds no gradient to such a parameter, either.
             return
+        if gradient.requires_grad:
+            text = (
+                f"backward(create_graph=True): gradients of the rows of {self.table.name!r} have no graph: "
+            )
+            text += "take gradients of what layers return, by torch.autograd.grad(..., create_graph=True)"
+            raise Error("BAD_ARGUMENT", text)
         gradient = gradient.detach()
         if layer.grad_scale != 1.0:
             gradient = gradient * layer.grad_scale
@@ -96,6 +122,10 @@ class Looked:
             raise Error("BAD_ARGUMENT", text)
 
     def _add(self, rows: StepRows, gradient: Tensor) -> None:
+        steps = steps_of(self.layer.client)
+        leaving = [steps.fused.get(current_pass()), steps.held, self.step]
+        if any(each is not None and each.has_fused(self.table) for each in leaving):
+            self._refuse_both()
         with rows.lock:
             if rows.before_add is not None:
                 rows.before_add()
@@ -129,11 +159,13 @@ class Looked:
         number = current_pass()
         self._refuse_part()
         self._check_scaler()
+        if waiting(self.layer.client, [self.table.name]) is not None:
+            self._refuse_both()
         self._check_accumulation(number)
         keys, rows = self.unique.view(np.uint64), gradient.numpy()
         rate = rate_of(self.layer.lr)
         if self.step is not None:
-            self.step.add(self.table, keys, rows, rate)
+            self.step.add(self.table, keys, rows, rate, fused=True)
             return
         steps = steps_of(self.layer.client)
         step = steps.fused.get(number)
@@ -144,8 +176,13 @@ class Looked:
             torch.autograd.Variable._execution_engine.queue_callback(
                 functools.partial(_push_fused, steps, number)
             )
-        step.add(self.table, keys, rows, rate)
+        step.add(self.table, keys, rows, rate, fused=True)
         step.anchors.append(self.layer.own_anchor)
+
+    def _refuse_both(self) -> None:
+        steps_of(self.layer.client).drop()
+        text = f"table {self.table.name!r} has layers with a RowOptimizer and fused ones: a step of both "
+        raise Error("BAD_ARGUMENT", text + "would be two steps of a row. Make all layers of a table alike")
 
     def _check_scaler(self) -> None:
         if is_scaled():
@@ -155,7 +192,9 @@ class Looked:
 
     def _check_accumulation(self, number: int) -> None:
         anchor = self.layer.own_anchor
-        if anchor.managed and anchor.left_in is not None and anchor.left_in != number:
+        held = steps_of(self.layer.client).held
+        left = anchor.managed and anchor.left_in is not None and anchor.left_in != number
+        if left or (held is not None and held.has_fused(self.table)):
             text = (
                 f"gradients of table {self.table.name!r} left in the backward before (fused), and this one "
             )
@@ -177,15 +216,29 @@ def _push_fused(steps: Steps, number: int) -> None:
     # The loop may be one that fused layers cannot have. It is found out before anything is sent where an
     # optimizer of PyTorch has the anchors: it looks at them when a step is made, and so does a clip.
     steps.hold(step)
+    client = steps.client
+    if client is not None:
+        rows_changed(client, [table.name for table, *_ in step.requests()], here=True)
     if not all(anchor.managed for anchor in step.anchors):
         steps.release()
+
+
+def check_anchor(layer: Layer) -> None:
+    """A look-up that is to learn begins. @raises Error BAD_ARGUMENT: a parameter stands for no rows."""
+    if isinstance(layer.anchor, Anchor) or is_functional():
+        return
+    text = f"{type(layer.anchor).__name__} has taken the place of the parameter that stands for rows of "
+    text += f"{layer}: zero_grad() and requires_grad_() of the model would not reach them. Leave layers out "
+    raise Error(
+        "BAD_ARGUMENT", text + "of what replaces parameters (ignored_params, ignored_modules of FSDP)"
+    )
 
 
 def refuse_accumulation(layer: Layer) -> None:
     """A look-up that is to learn begins. @raises Error BAD_ARGUMENT: the gradients before had no step."""
     steps = steps_of(layer.client)
     held = steps.held
-    if held is None or not layer.training or not any(each is layer.own_anchor for each in held.anchors):
+    if held is None or not layer.training or not any(held.has_fused(table) for table in layer.tables):
         return
     steps.drop()
     text = (
@@ -225,6 +278,7 @@ def step(client: Client) -> Iterator[None]:
             if request is not None:
                 requests.append(request)
                 rates.append(rows.tables[name].lr)
+        rows.refuse_others([table.name for table, *_ in requests])
         mine.closed = True
         steps.push(requests, rates)
         rows.end()
