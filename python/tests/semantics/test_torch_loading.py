@@ -185,7 +185,7 @@ def test_a_load_that_assigns_keeps_the_parameter_that_stands_for_rows(client: ki
     assert pair.layer.anchor is anchor
     missing = net.load_state_dict({}, strict=False, assign=True).missing_keys
     assert missing == ["1.weight", "1.bias"]
-    # What a model says of its parameters reaches the rows.
+    # The rows take what a model says of its parameters.
     loss_of(pair.layer(keys_of(1, 2))).backward()
     net.zero_grad()
     looked = pair.layer(keys_of(1, 3))

@@ -165,7 +165,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "`torch.export`, ONNX, AOTInductor": ("export: test_torch_export, test_onnx, test_aotinductor",),
 }
-"""What the first column of each row says, and its tests: `FILE: names`, FILE without `test_torch_`."""
+"""Each row has what its first column says, and its tests: `FILE: names`, FILE without `test_torch_`."""
 
 
 def rows_of_guide() -> list[str]:

@@ -75,7 +75,7 @@ def test_fused_layers_beside_a_row_optimizer_are_an_error(client: kintsugi.Clien
         torch.stack(looked).sum().backward()
     rows.zero_grad()
     assert states(pair) == before
-    # One after the other is a step of each.
+    # Passes one after the other are a step of each.
     for layer, keys in zip(layers, (FIRST, SECOND), strict=True):
         loss_of(layer(keys_of(*keys))).backward()
         if layer is pair.layer:

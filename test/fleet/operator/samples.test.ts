@@ -11,7 +11,7 @@ import type { TrainingJob } from '../../../src/fleet/operator/types.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../../..');
 const SAMPLES = join(ROOT, 'deploy/samples');
-/** It fills the claim of the others, and is of Kubernetes' own kinds. */
+/** This sample fills the claim of the others, and is of Kubernetes' own kinds. */
 const LOADER = 'data-loader.yaml';
 const files = readdirSync(SAMPLES).filter((name) => name.endsWith('.yaml') && name !== LOADER);
 const loaded = (name: string): TrainingJob[] =>

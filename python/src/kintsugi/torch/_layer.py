@@ -204,7 +204,7 @@ class Layer(nn.Module):
             _watch.watch_loops()
 
     def __getattr__(self, name: str) -> Any:
-        """What a module has. @raises AttributeError: `weight` says where rows are."""
+        """An attribute that a module has. @raises AttributeError: `weight` says where rows are."""
         if name == "weight":
             text = "a layer whose rows are in a job has no weight: client.table(name) has pull(keys) and "
             raise AttributeError(text + "assign(keys, rows), and to_embedding_bag(layer, keys=...) gives one")

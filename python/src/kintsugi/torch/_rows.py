@@ -422,7 +422,7 @@ _every: weakref.WeakSet[StepRows] = weakref.WeakSet()
 
 
 def waiting(client: Client, names: Iterable[str], besides: StepRows | None = None) -> str | None:
-    """One of these tables whose gradients wait for a step of this thread; None: none."""
+    """Names one of these tables whose gradients wait for a step of this thread; None: there is none."""
     for each in list(_every):
         if each is not besides and each.client is client and each.thread == get_ident():
             for name in names:
