@@ -86,9 +86,10 @@ export class NodeRequests {
     this.host.pace.request();
     const items = new Items('push', message.items);
     const sections = sectionsOf(items, 4, parts);
-    if (client !== from) this.host.replies.route(client, from);
-    const { turn } = this.host;
+    const { turn, replies, now } = this.host;
+    if (client !== from) replies.route(client, from);
     turn.request();
+    const owed = items.length > 1 ? replies.owed.begin(client, now) : undefined;
     const { push } = this.host.meter;
     const [view, tables] = [viewOf(sections), lastTableOf(this.host.map)];
     // A push to a shard that is not ours is not answered: the client sends it again when the map tells it
@@ -99,6 +100,7 @@ export class NodeRequests {
       const owner = this.owners.at(items.word(i, 0), items.word(i, 1));
       if (owner) {
         push.arrived();
+        if (owed) replies.owed.add(owed, items.word(i, 0), items.word(i, 1), items.number(i, 2));
         turn.spend({ rows: push.read(view, start, end, tables), bytes: end - start });
         owner.onPush(client, items.number(i, 2), sections.subarray(start, end));
       }
