@@ -97,12 +97,13 @@ export class NodeRequests {
     let start = 0;
     for (let i = 0; i < items.length; i++) {
       const end = start + items.word(i, 4);
-      const owner = this.owners.at(items.word(i, 0), items.word(i, 1));
+      const [g, m, cseq] = [items.word(i, 0), items.word(i, 1), items.number(i, 2)];
+      const owner = this.owners.at(g, m);
       if (owner) {
         push.arrived();
-        if (owed) replies.owed.add(owed, items.word(i, 0), items.word(i, 1), items.number(i, 2));
+        if (owed) replies.owed.add(owed, g, m, cseq);
         turn.spend({ rows: push.read(view, start, end, tables), bytes: end - start });
-        owner.onPush(client, items.number(i, 2), sections.subarray(start, end));
+        owner.onPush(client, cseq, sections.subarray(start, end));
       }
       start = end;
     }

@@ -132,8 +132,8 @@ export const DATA_MUTANTS: readonly Mutant[] = [
   {
     name: 'sections: a shard takes the bytes of the first one in the message',
     file: 'node/requests',
-    from: 'items.number(i, 2), sections.subarray(start, end));',
-    to: 'items.number(i, 2), sections.subarray(0, end - start));',
+    from: 'cseq, sections.subarray(start, end));',
+    to: 'cseq, sections.subarray(0, end - start));',
   },
   {
     name: 'sections: the last shard of a message is left out of its acknowledgement',
