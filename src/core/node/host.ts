@@ -55,7 +55,10 @@ export class NodeHost implements OwnerHost {
     });
     this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
     this.contentBytes = new ContentBytes(policy.maxDeltaBytes);
-    this.replies = new Replies(this.out, this.meter, policy.maxRowsBytes, (bytes) => hooks.discard(bytes));
+    const discard = (bytes: Uint8Array): void => hooks.discard(bytes);
+    // A client sends a section again after longer than this.
+    const ackWaitMs = policy.retryMs / 2;
+    this.replies = new Replies(out, this.meter, policy.maxRowsBytes, discard, ackWaitMs);
   }
 
   /** The newest map that came. It is replaced, never changed, and its epoch only grows. */
@@ -71,7 +74,7 @@ export class NodeHost implements OwnerHost {
   // ---- for owners
 
   acknowledge(client: PeerId, g: number, m: number, cseq: number, refused?: Refusal): void {
-    this.replies.acknowledge(client, g, m, cseq, refused);
+    this.replies.owed.settle(client, g, m, cseq, refused);
   }
 
   answer(client: PeerId, id: number, item: number, rows: Uint8Array): void {

@@ -388,6 +388,7 @@ export class PsNode {
     this.shards.tick(now, owners);
     host.flushed();
     host.answers.tick();
+    host.replies.owed.tick(now);
     this.sinks.tick();
     this.saving.tick();
     this.heartbeat(now, owners, this.sinks.all());

@@ -8,6 +8,7 @@ import type { MessageOf, Refusal } from '../../protocol/messages.js';
 import { joined } from '../shared/bytes.js';
 import type { Meter } from '../shared/meter.js';
 import type { Outbox } from '../shared/outbox.js';
+import { OwedAcks } from './owed-acks.js';
 
 /** Beyond this number the oldest routes are forgotten. A worker that gets no answer pushes again. */
 const MAX_ROUTES = 4096;
@@ -36,6 +37,7 @@ export class Replies {
   private readonly answers = new Map<string, PullAnswer>();
   /** Session of a range of samples -> worker that pushed for it last; oldest first. */
   private readonly routes = new Map<PeerId, PeerId>();
+  readonly owed: OwedAcks;
 
   constructor(
     private readonly out: Outbox,
@@ -43,7 +45,11 @@ export class Replies {
     private readonly maxRowsBytes: number,
     /** Takes bytes that nobody refers to any more. */
     private readonly discard: (bytes: Uint8Array) => void = () => {},
-  ) {}
+    /** Longest time that an acknowledgement waits for others of its push. */
+    ackWaitMs = 0,
+  ) {
+    this.owed = new OwedAcks(ackWaitMs, (...ack) => this.acknowledge(...ack));
+  }
 
   route(client: PeerId, worker: PeerId): void {
     this.routes.delete(client);

@@ -86,9 +86,10 @@ export class NodeRequests {
     this.host.pace.request();
     const items = new Items('push', message.items);
     const sections = sectionsOf(items, 4, parts);
-    if (client !== from) this.host.replies.route(client, from);
-    const { turn } = this.host;
+    const { turn, replies, now } = this.host;
+    if (client !== from) replies.route(client, from);
     turn.request();
+    const owed = items.length > 1 ? replies.owed.begin(client, now) : undefined;
     const { push } = this.host.meter;
     const [view, tables] = [viewOf(sections), lastTableOf(this.host.map)];
     // A push to a shard that is not ours is not answered: the client sends it again when the map tells it
@@ -96,11 +97,13 @@ export class NodeRequests {
     let start = 0;
     for (let i = 0; i < items.length; i++) {
       const end = start + items.word(i, 4);
-      const owner = this.owners.at(items.word(i, 0), items.word(i, 1));
+      const [g, m, cseq] = [items.word(i, 0), items.word(i, 1), items.number(i, 2)];
+      const owner = this.owners.at(g, m);
       if (owner) {
         push.arrived();
+        if (owed) replies.owed.add(owed, g, m, cseq);
         turn.spend({ rows: push.read(view, start, end, tables), bytes: end - start });
-        owner.onPush(client, items.number(i, 2), sections.subarray(start, end));
+        owner.onPush(client, cseq, sections.subarray(start, end));
       }
       start = end;
     }

@@ -132,14 +132,49 @@ export const DATA_MUTANTS: readonly Mutant[] = [
   {
     name: 'sections: a shard takes the bytes of the first one in the message',
     file: 'node/requests',
-    from: 'items.number(i, 2), sections.subarray(start, end));',
-    to: 'items.number(i, 2), sections.subarray(0, end - start));',
+    from: 'cseq, sections.subarray(start, end));',
+    to: 'cseq, sections.subarray(0, end - start));',
   },
   {
     name: 'sections: the last shard of a message is left out of its acknowledgement',
     file: 'node/replies',
     from: "const message = { t: 'pushAck', items: items.bytes() };",
     to: "const message = { t: 'pushAck', items: items.bytes().subarray(0, -16) };",
+  },
+  {
+    name: 'acknowledgements: the first shard of a push that is durable speaks for all',
+    file: 'node/owed-acks',
+    from: 'push.kept.push([g, m, cseq, refused]);\n        if (--push.left === 0)',
+    to:
+      'for (const [k, l] of [...(this.sections.get(client) ?? []), [shardKey(g, m), [{ cseq, push }]]])' +
+      ' for (const s of l) if (s.push === push)' +
+      ' push.kept.push([Math.floor(k / 65536), k % 65536, s.cseq, refused]);\n        if (--push.left >= 0)',
+  },
+  {
+    name: 'acknowledgements: a push that waits too long is acknowledged as a whole',
+    file: 'node/owed-acks',
+    from: 'push.shards.push(key);',
+    to: 'push.shards.push(key); push.kept.push([g, m, cseq, undefined]);',
+  },
+  {
+    name: 'acknowledgements: those of a push wait for its last shard without end',
+    file: 'node/owed-acks',
+    from: 'if (now - push.since < this.waitMs)',
+    to: 'if (true)',
+    scenario: {
+      test: 'test/core/node/owed-acks.test.ts',
+      because: 'the client repeats its push, and is answered at once',
+    },
+  },
+  {
+    name: 'acknowledgements: a repeated section waits for its push',
+    file: 'node/owed-acks',
+    from: 'if (earlier)',
+    to: 'if (false)',
+    scenario: {
+      test: 'test/core/node/owed-acks.test.ts',
+      because: 'its answer is late, not wrong',
+    },
   },
   {
     name: 'codec: tombstones are refused',
