@@ -228,8 +228,8 @@ export class Oracle {
   }
 
   private checkRates(table: string, owner: number, shard: number, row: Float32Array, mask: number): void {
-    const since = (this.sent.get(place(owner, shard)) ?? []).map((push) => push.since);
-    this.rates.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, since);
+    const pushes = this.sent.get(place(owner, shard)) ?? [];
+    this.rates.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, pushes);
   }
 
   /** A row of the table that is dropped has the pushes that named this life of it, and no others. */

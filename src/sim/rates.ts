@@ -4,7 +4,7 @@
  * whether it was applied, and with which rate.
  *
  * A push that began when a rate was set has this rate or a later one, and no push has an earlier rate than
- * one that was applied to the row before it.
+ * one of the same process before it. What another process sent before it died may come later.
  */
 import type { SavedTable } from '../protocol/checkpoints.js';
 import { Violation } from './violation.js';
@@ -28,16 +28,20 @@ export function digitRow(number: number, dim: number): Float32Array {
   return row;
 }
 
+/** `since`: rates that were set when it began. */
+type RatedPush = { since: number; process: number };
+
 export class SetRates {
   /** Rates that were set, as somebody was told. */
   told = 0;
   /** Rates that somebody has asked to set. */
   asked = 0;
 
-  /** Checks a row. `since`: for each push, the rates that were set when it began; `mask` as in the oracle. */
-  check(where: string, row: Float32Array, mask: number, since: readonly number[]): void {
-    let before = 0;
-    for (const [i, least] of since.entries()) {
+  /** Checks a row after these pushes; `mask` as in the oracle. */
+  check(where: string, row: Float32Array, mask: number, pushes: readonly RatedPush[]): void {
+    const newest = new Map<number, number>();
+    for (const [i, { since: least, process }] of pushes.entries()) {
+      const before = newest.get(process) ?? 0;
       const number = i + 1;
       const { column, unit } = digitOf(number, row.length);
       const digit = Math.floor(row[column]! / unit) % 4;
@@ -51,7 +55,7 @@ export class SetRates {
         throw new Violation(`${where}: push ${number} has rate ${sets}, which nobody set`);
       if (sets < before)
         throw new Violation(`${where}: push ${number} has rate ${sets} after rate ${before}`);
-      before = sets;
+      newest.set(process, sets);
     }
   }
 
