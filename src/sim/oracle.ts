@@ -203,14 +203,17 @@ export class Oracle {
     this.compare(name, shard, row, expected);
   }
 
-  /** The earliest state of a writer's row from `mask` on that passes the check. */
+  /**
+   * The earliest state of a writer's row from `mask` on that passes the check. What is doubtful may come after
+   * later pushes: an earlier process of the client has sent it.
+   */
   private firstThat(check: (mask: number) => void, owner: number, shard: number, mask: number): number {
     let states = [mask];
     let error: unknown;
     for (const push of [undefined, ...(this.sent.get(place(owner, shard)) ?? []).entries()]) {
       if (push) {
         const [i, { ticket }] = push;
-        if (bit(i + 1) <= mask) continue;
+        if ((mask & bit(i + 1)) !== 0) continue;
         const next = states.map((state) => state + bit(i + 1));
         states = this.isDoubtful(shard, ticket) ? [...states, ...next] : next;
       }

@@ -16,6 +16,8 @@ import { Violation } from './violation.js';
 
 /** Chance that the event loop of a node comes round after a step. */
 const RATE = 0.3;
+/** The same where turns are small: an answer takes a turn for each of its rows, and clients ask again. */
+const SMALL_RATE = 0.9;
 /** Messages of clients in whose steps rows may be read. */
 const REQUESTS: ReadonlySet<Message['t']> = new Set(['pull', 'push', 'skipTo']);
 
@@ -37,7 +39,7 @@ export class Turns {
   /** True: the event loop of a node comes round now. */
   come({ node }: NodeActor): boolean {
     if (!node?.needsTurn) return false;
-    return this.seed > 0 ? this.random.chance(RATE) : this.others.chance(RATE);
+    return this.seed > 0 ? this.random.chance(SMALL_RATE) : this.others.chance(RATE);
   }
 
   /** The effects of a step. With the default room, requests do not wait for a turn. */
