@@ -8,6 +8,7 @@ whose gradient is zero.
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from threading import RLock, get_ident
@@ -423,6 +424,13 @@ _every: weakref.WeakSet[StepRows] = weakref.WeakSet()
 
 def waiting(client: Client, names: Iterable[str], besides: StepRows | None = None) -> str | None:
     """Names one of these tables whose gradients wait for a step of this thread; None: there is none."""
+    if _waiting(client, names, besides) is None:
+        return None
+    gc.collect()  # what nobody has any more, but for cycles, waits for no step
+    return _waiting(client, names, besides)
+
+
+def _waiting(client: Client, names: Iterable[str], besides: StepRows | None) -> str | None:
     for each in list(_every):
         if each is not besides and each.client is client and each.thread == get_ident():
             for name in names:
