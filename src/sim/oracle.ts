@@ -204,8 +204,8 @@ export class Oracle {
   }
 
   /**
-   * The earliest state of a writer's row from `mask` on that passes the check. What is doubtful may come after
-   * later pushes: an earlier process of the client has sent it.
+   * The earliest state of a writer's row from `mask` on that passes the check. What is doubtful may come
+   * after later pushes: an earlier process of the client has sent it.
    */
   private firstThat(check: (mask: number) => void, owner: number, shard: number, mask: number): number {
     let states = [mask];
