@@ -13,6 +13,7 @@ describe('a schedule that has shown a bug', () => {
     [78_001_474, 'sinks of a shard beyond repair took the room of other sinks to ask the same node'],
     [9_000_331, 'a set that was repeated came after a newer one'],
     [9_000_550, 'a set was answered before an owner in FENCE had it'],
+    [2_510_008_233, 'nodes asked faster and faster for what is beyond repair'],
     [33_000_745, 'a push of an earlier process came after a rate was set'],
     [34_000_167, 'small turns had no room for answers in slices, and clients asked again'],
     [34_002_066, 'a push of an earlier process came between two slices of an answer'],

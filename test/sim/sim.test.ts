@@ -83,10 +83,6 @@ describe('a schedule that found something', () => {
     expect(new World(70115, pins, native).run()).toMatchObject({ result: 'complete', message: '' });
   });
 
-  it('ends: nobody asks faster and faster for what is beyond repair', () => {
-    expect(new World(2510008233, {}, native).run()).toMatchObject({ result: 'unrecoverable', message: '' });
-  });
-
   it('completes: a job restored from a checkpoint that was made after a loss makes checkpoints', () => {
     expect(new World(2811006770, { turns: 0 }, native).run()).toMatchObject({
       result: 'complete',
