@@ -47,6 +47,7 @@ Napi::Value ShardObject::beginSnapshot(const Napi::CallbackInfo& info) {
   if (const Fault fault = shard_->beginSnapshot(since, begun)) return fail(env, fault);
   auto object = Napi::Object::New(env);
   object.Set("stamp", begun.stamp);
+  object.Set("since", begun.since);
   object.Set("rows", static_cast<double>(begun.rows));
   object.Set("bytes", static_cast<double>(begun.bytes));
   return object;

@@ -36,6 +36,21 @@ void OpenBatch::growCells(std::size_t rows) {
   }
 }
 
+void OpenBatch::changeKeys(const std::vector<std::uint32_t>& slots,
+                           const std::vector<std::uint64_t>& changed) {
+  std::vector<bool> there(slots.size());
+  for (std::size_t i = 0; i < keySlots_.size(); i++) {
+    const auto found = std::lower_bound(slots.begin(), slots.end(), keySlots_[i]);
+    if (found == slots.end() || *found != keySlots_[i]) continue;
+    const auto place = static_cast<std::size_t>(found - slots.begin());
+    keyXor_[i] ^= changed[place];
+    there[place] = true;
+  }
+  for (std::size_t i = 0; i < slots.size(); i++) {
+    if (!there[i]) addKey(slots[i], changed[i]);
+  }
+}
+
 static std::uint8_t* put(std::uint8_t* to, const void* from, std::size_t bytes) {
   const std::size_t padded = alignUp(bytes, 8);
   if (bytes) std::memcpy(to, from, bytes);

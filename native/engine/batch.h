@@ -30,6 +30,10 @@ class OpenBatch {
     keyXor_.push_back(changed);
   }
 
+  /** Changes of keys whose slots are in ascending order, each once. A slot has one change in a batch: it is
+   * added to one that is there. */
+  void changeKeys(const std::vector<std::uint32_t>& slots, const std::vector<std::uint64_t>& changed);
+
   /** The place of a row's delta. With kAddTo: the delta exists and the caller adds to it. Without: the caller
    * writes the delta. */
   std::uint32_t touch(std::uint32_t slot) {

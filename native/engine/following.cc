@@ -61,23 +61,23 @@ void Table::applyDelta(const DeltaTable& d) {
   }
 }
 
-// A new key joins the index at once. A key that goes, because its delta is taken back, has the index built
-// anew: entries of the index are never removed one by one.
+// Keys go before others come: a key that was removed and pushed again in one batch leaves one slot and comes
+// to another, and the other way round when its delta is taken back.
 void Table::applyKeys(const DeltaTable& d) {
   std::uint8_t* keys = columns_[kKeys].data();
-  bool gone = false;
   if (ready_ && d.keyCount) index_.reserve(index_.size() + d.keyCount);
   for (std::uint32_t i = 0; i < d.keyCount; i++) {
     const auto slot = loadAt<std::uint32_t>(d.keySlots, i);
     if (absent_[kKeys].has(shapes_[kKeys].blockOfSlot(slot))) continue;
     const auto before = loadAt<std::uint64_t>(keys, slot);
-    const std::uint64_t tag = before ^ loadAt<std::uint64_t>(d.keyXor, i);
-    storeAt(keys, slot, tag);
-    if (before) gone = true;
-    // If two slots have the same tag, the first one stays in the index, as in `rebuild`.
-    if (ready_ && tag && !before) index_.enter(tag, slot);
+    storeAt(keys, slot, before ^ loadAt<std::uint64_t>(d.keyXor, i));
+    if (ready_ && before) index_.remove(before, slot);
   }
-  if (ready_ && gone) rebuild();
+  if (!ready_) return;
+  for (std::uint32_t i = 0; i < d.keyCount; i++) {
+    const auto slot = loadAt<std::uint32_t>(d.keySlots, i);
+    if (const std::uint64_t tag = tags()[slot]) index_.enter(tag, slot);
+  }
 }
 
 }  // namespace kintsugi

@@ -171,6 +171,47 @@ std::uint32_t Index::enter(std::uint64_t tag, std::uint32_t slot) {
   }
 }
 
+// The gap is filled by the last tag of its bucket, and if that bucket was full, the last one is filled from
+// a later bucket: by the first tag there that would not be found any more. Its own gap is filled in turn.
+void Index::remove(std::uint64_t tag, std::uint32_t slot) {
+  if (!buckets_) return;
+  const std::size_t mask = buckets_ - 1;
+  std::size_t b = indexHash(tag) & mask;
+  unsigned at = 0;
+  for (;; b = (b + 1) & mask) {
+    for (at = 0; at < 8 && tags_[b].tags[at] != tag; at++) {
+    }
+    if (at < 8) break;
+    if (!tags_[b].tags[7]) return;
+  }
+  if (slots_[b].of[at] != slot) return;
+  size_--;
+  for (;;) {
+    std::uint64_t* const tags = tags_[b].tags;
+    unsigned last = 7;
+    while (!tags[last]) last--;
+    tags[at] = tags[last];
+    slots_[b].of[at] = slots_[b].of[last];
+    tags[last] = 0;
+    if (last < 7) return;
+    // A tag that passed this bucket because it was full is found no more.
+    const std::size_t gap = b;
+    for (bool found = false; !found;) {
+      const bool passed = tags_[(b + 1) & mask].tags[7] != 0;
+      b = (b + 1) & mask;
+      for (at = 0; at < 8 && tags_[b].tags[at]; at++) {
+        const std::size_t home = indexHash(tags_[b].tags[at]) & mask;
+        if (((b - home) & mask) < ((b - gap) & mask)) continue;
+        tags_[gap].tags[7] = tags_[b].tags[at];
+        slots_[gap].of[7] = slots_[b].of[at];
+        found = true;
+        break;
+      }
+      if (!found && !passed) return;
+    }
+  }
+}
+
 void Index::clear() {
   tags_.reset();
   slots_.reset();

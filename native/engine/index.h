@@ -1,7 +1,6 @@
 // Key to slot: open addressing with buckets of eight tags, one cache line each, at most 65 % full. A tag is
-// key + 1, so 0 means free and key 0 is legal. Entries are never removed one by one, therefore a bucket fills
-// from the front and its last tag tells whether the search may stop. Not coded by parity: it is rebuilt from
-// the keys column.
+// key + 1, so 0 means free and key 0 is legal. A bucket fills from the front and its last tag tells whether
+// the search may stop; `remove` keeps it so. Not coded by parity: it is rebuilt from the keys column.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +26,8 @@ class Index {
   void insert(std::uint64_t tag, std::uint32_t slot);
   /** The slot of a tag, which is `slot` if it was not there. `reserve` came before. */
   std::uint32_t enter(std::uint64_t tag, std::uint32_t slot);
+  /** Removes a tag, if its slot is `slot`. */
+  void remove(std::uint64_t tag, std::uint32_t slot);
   /** Before `enter` of this tag. */
   void prefetch(std::uint64_t tag) const;
   void reserve(std::size_t count);

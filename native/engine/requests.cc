@@ -12,23 +12,28 @@ namespace kintsugi {
  * of keys anyway. */
 static constexpr std::size_t kMaxMissingKeyBlocks = 256;
 
-Status Shard::checkHeads(const Request& request, bool distinct) {
+Status Shard::checkHeads(const Request& request, bool isPush) {
   if (plans_.size() < request.tables.size()) plans_.resize(request.tables.size());
   for (std::size_t i = 0; i < request.tables.size(); i++) {
     const RequestTable& r = request.tables[i];
     plans_[i].table = find(r.table);
     if (!plans_[i].table) return Status::UnknownTable;
   }
-  if (distinct) {
+  if (isPush) {
     ids_.clear();
     for (const RequestTable& r : request.tables) ids_.push_back(r.table);
     if (repeats(ids_)) return Status::BadFrame;
   }
   for (std::size_t i = 0; i < request.tables.size(); i++) {
     const TableSpec& spec = plans_[i].table->spec();
-    if (request.tables[i].width != (request.mode ? spec.width() : spec.dim)) return Status::DimMismatch;
-    if (request.tables[i].lr != kNoRate && optimizerOf(spec.optimizer.kind).fixedRate)
-      return Status::BadArgument;
+    const RequestTable& r = request.tables[i];
+    if (isPush && !r.width) {
+      if (r.lr != kNoRate || (r.count > 1 && r.count > kMaxDeletedBytes / spec.stride()))
+        return Status::BadFrame;
+      continue;
+    }
+    if (r.width != (request.mode ? spec.width() : spec.dim)) return Status::DimMismatch;
+    if (r.lr != kNoRate && optimizerOf(spec.optimizer.kind).fixedRate) return Status::BadArgument;
   }
   return Status::Applied;
 }
@@ -83,6 +88,20 @@ void Shard::planPush(Plan& plan) {
   for (const std::uint32_t slot : plan.slots) needRows(plan, slot);
 }
 
+// Slots of the keys that are there, ascending and each once. A key that is not there has nothing to delete.
+void Shard::planDeletion(Plan& plan) {
+  const Table& t = *plan.table;
+  plan.newTags.clear();
+  if (!t.ready()) return needKeys(t);
+  plan.slots.resize(plan.tags.size());
+  t.index().findMany(plan.tags.data(), plan.tags.size(), plan.slots.data());
+  std::erase(plan.slots, kNone);
+  std::sort(plan.slots.begin(), plan.slots.end());
+  plan.slots.erase(std::unique(plan.slots.begin(), plan.slots.end()), plan.slots.end());
+  if (!t.absent(kRows).count()) return;
+  for (const std::uint32_t slot : plan.slots) needRows(plan, slot);
+}
+
 // First the budget, then the system; both before anything changes.
 bool Shard::makeRoom() {
   std::size_t cost = 0;
@@ -106,7 +125,13 @@ Status Shard::push(View section) {
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     if (!collectTags(request_.tables[i], plans_[i])) return Status::KeyReserved;
   }
-  for (std::size_t i = 0; i < request_.tables.size(); i++) planPush(plans_[i]);
+  for (std::size_t i = 0; i < request_.tables.size(); i++) {
+    if (request_.tables[i].width) {
+      planPush(plans_[i]);
+    } else {
+      planDeletion(plans_[i]);
+    }
+  }
   if (!needed_.empty()) {
     settleMissing();
     return Status::Absent;
@@ -117,7 +142,9 @@ Status Shard::push(View section) {
     const Change change(*this, *plan.table);
     if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
-    if (request_.mode) {
+    if (!request_.tables[i].width) {
+      deleteRows(plan);
+    } else if (request_.mode) {
       applyRows(request_.tables[i], plan);
     } else {
       applyGradients(request_.tables[i], plan);
@@ -220,6 +247,20 @@ void Shard::applyRows(const RequestTable& r, const Plan& plan) {
     kernels().replaceRow(t.row(slot), r.rows + i * bytes, bytes, t.spec().stride(), t.batch().delta(place),
                          place & kAddTo);
   }
+}
+
+// Rows become zeros, so that nothing of them is left, in parities, too.
+void Shard::deleteRows(const Plan& plan) {
+  if (plan.slots.empty()) return;
+  Table& t = *plan.table;
+  initial_.assign(t.spec().width(), 0);
+  for (const std::uint32_t slot : plan.slots) {
+    const std::uint32_t place = t.batch().touch(slot);
+    kernels().replaceRow(t.row(slot), reinterpret_cast<const std::uint8_t*>(initial_.data()),
+                         initial_.size() * 4, t.spec().stride(), t.batch().delta(place), place & kAddTo);
+  }
+  t.removeKeys(plan.slots);
+  deletedAfter_ = snapshots_;
 }
 
 std::uint8_t* Shard::copyRows(const RequestTable& r, const Plan& plan, std::uint8_t* out) {

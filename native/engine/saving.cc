@@ -17,10 +17,10 @@ Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun) {
     const Change change(*this, *t);
     if (!t->stamps().settle(t->extent(), snapshots_)) return kNoMemory;
   }
-  if (since > snapshots_) since = 0;
+  if (since > snapshots_ || since <= deletedAfter_) since = 0;
   snapshot_ = std::make_unique<Snapshot>(*memory_);
   for (const auto& [id, t] : tables_) snapshot_->add(*t, since);
-  begun = {++snapshots_, snapshot_->rows(), snapshot_->bytes()};
+  begun = {++snapshots_, since, snapshot_->rows(), snapshot_->bytes()};
   return {};
 }
 

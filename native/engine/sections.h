@@ -26,10 +26,14 @@ constexpr std::uint32_t rateBits(float rate) {
   return rate == 0 ? kZeroRate : std::bit_cast<std::uint32_t>(rate);
 }
 
+/** Bytes of rows that one push may delete from a table, as a push brings no more of them; one row it always
+ * may. */
+inline constexpr std::size_t kMaxDeletedBytes = std::size_t{64} << 20;
+
 struct RequestTable {
-  std::uint32_t table, count, width;
-  const std::uint8_t* keys;  // u64[count]
-  const std::uint8_t* rows;  // f32[count * width], pushes only
+  std::uint32_t table, count, width;  // of a push, a width of 0: the rows of the keys are deleted
+  const std::uint8_t* keys;           // u64[count]
+  const std::uint8_t* rows;           // f32[count * width], pushes only
   std::uint32_t lr = kNoRate;
 };
 

@@ -123,7 +123,7 @@ void Shard::dropBatch() { closeBatches(); }
 void Shard::closeBatches() {
   for (Table* t : dirty_) {
     if (snapshots_) t->stamps().mark(t->batch().slots());
-    t->batch().clear();
+    t->closeBatch();
   }
   dirty_.clear();
   totals_.openBytes = 0;

@@ -55,6 +55,7 @@ struct WantedValues {
 
 struct SnapshotBegun {
   std::uint32_t stamp = 0;
+  std::uint32_t since = 0;            // 0: it has all rows
   std::uint64_t rows = 0, bytes = 0;  // with a key; of keys, values and state
 };
 
@@ -112,8 +113,8 @@ class Shard {
   void dropEquations() { equations_.clear(); }
 
   /** A snapshot of all rows that changed after snapshot `since` began, as they are now; of all rows if
-   * `since` is 0 or not a number that this shard has given. The open batch must be empty, and no block
-   * absent; one snapshot at a time. */
+   * `since` is 0 or not a number that this shard has given, or if rows were deleted after that one. The open
+   * batch must be empty, and no block absent; one snapshot at a time. */
   Fault beginSnapshot(std::uint32_t since, SnapshotBegun& begun);
   /** The next rows of the open snapshot. When there are none, `allocate` is not called and the snapshot is
    * over. MEMORY_LIMIT: the system refused memory for what changed; `endSnapshot` is left to do. */
@@ -174,16 +175,18 @@ class Shard {
   };
 
   Table* find(std::uint32_t id) { return const_cast<Table*>(table(id)); }
-  Status checkHeads(const Request& request, bool distinct);
+  Status checkHeads(const Request& request, bool isPush);
   bool collectTags(const RequestTable& r, Plan& plan);
   void needKeys(const Table& table);
   void planPush(Plan& plan);
+  void planDeletion(Plan& plan);
   void needRows(const Plan& plan, std::uint32_t slot);
   bool makeRoom();
   void settleMissing();
   void addKeys(const Plan& plan, bool initialize);
   void applyGradients(const RequestTable& r, Plan& plan);
   void applyRows(const RequestTable& r, const Plan& plan);
+  void deleteRows(const Plan& plan);
   std::size_t distinctRows(Plan& plan);
   void sumGradients(const RequestTable& r, std::size_t distinct);
   std::uint8_t* copyRows(const RequestTable& r, const Plan& plan, std::uint8_t* out);
@@ -210,6 +213,7 @@ class Shard {
   BlockPairs missing_;
   std::unique_ptr<Snapshot> snapshot_;  // the open one
   std::uint32_t snapshots_ = 0;         // begun so far; while it is 0 there are no stamps
+  std::uint32_t deletedAfter_ = 0;      // `snapshots_` when rows were deleted last
 
   Request request_;
   std::vector<DeltaTable> delta_;

@@ -63,6 +63,23 @@ std::uint32_t Table::addKey(std::uint64_t tag) {
   return slot;
 }
 
+void Table::removeKeys(const std::vector<std::uint32_t>& slots) {
+  std::vector<std::uint64_t> gone(slots.size());
+  for (std::size_t i = 0; i < slots.size(); i++) {
+    gone[i] = tags()[slots[i]];
+    index_.remove(gone[i], slots[i]);
+    storeAt<std::uint64_t>(columns_[kKeys].data(), slots[i], 0);
+  }
+  batch_.changeKeys(slots, gone);
+  freed_.insert(freed_.end(), slots.begin(), slots.end());
+}
+
+void Table::closeBatch() {
+  batch_.clear();
+  free_.insert(free_.end(), freed_.begin(), freed_.end());
+  freed_.clear();
+}
+
 void Table::enter(const std::vector<std::uint64_t>& tags, std::vector<std::uint32_t>& slots,
                   std::uint32_t newKeys) {
   if (!newKeys) return;

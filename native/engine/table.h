@@ -1,5 +1,6 @@
 // One table in one shard: its columns, its index, which blocks are absent, and its open batch. A row's slot
-// never changes. Layout of a row: values f32[dim], optimizer state, zeros up to a multiple of 16 bytes.
+// never changes; the slot of a key that was removed is used again, after the batch of the removal. Layout of
+// a row: values f32[dim], optimizer state, zeros up to a multiple of 16 bytes.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -56,6 +57,10 @@ class Table {
   void grow(std::uint32_t newKeys);
   /** Gives the next slot (see `slotForNew`) to a tag that is not there; `grow` came before. */
   std::uint32_t addKey(std::uint64_t tag);
+  /** Removes the keys of these slots, ascending and each once. Their rows are zeros by then. */
+  void removeKeys(const std::vector<std::uint32_t>& slots);
+  /** Empties the open batch; slots of removed keys can be used from now on. */
+  void closeBatch();
   /** Gives slots to those tags that have kNone, without a delta. They are not there, but may come twice; at
    * most `newKeys` are distinct. `makeRoom(newKeys)` came before. */
   void enter(const std::vector<std::uint64_t>& tags, std::vector<std::uint32_t>& slots,
@@ -91,7 +96,8 @@ class Table {
   OpenBatch batch_;
   Stamps stamps_;
   std::uint32_t extent_ = 0;
-  std::vector<std::uint32_t> free_;  // descending: the lowest free slot is used first
+  std::vector<std::uint32_t> free_;   // the last one is used first
+  std::vector<std::uint32_t> freed_;  // in the open batch, where a slot has one change of its key
   bool ready_ = true;
 };
 

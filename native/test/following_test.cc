@@ -49,7 +49,7 @@ class Story {
  private:
   struct Batch {
     Bytes delta;
-    std::set<std::pair<std::uint32_t, std::uint64_t>> fresh;  // keys that came with it
+    std::set<std::pair<std::uint32_t, std::uint64_t>> before;  // keys that were there before it
   };
 
   std::unique_ptr<Shard> shard() {
@@ -69,6 +69,7 @@ class Story {
 
   void push() {
     Batch batch;
+    batch.before = keys_;
     for (std::uint32_t pushes = 1 + random_.below(3); pushes; pushes--) {
       const std::uint32_t mode = random_.chance(30);
       std::vector<PartData> parts;
@@ -76,11 +77,15 @@ class Story {
         if (random_.chance(30)) continue;
         PartData part;
         part.table = spec.id;
-        part.width = mode ? spec.width() : spec.dim;
+        part.width = random_.chance(25) ? 0 : mode ? spec.width() : spec.dim;
         for (std::uint32_t n = 1 + random_.below(spec.dim > 100 ? 4 : 200); n; n--) {
           const std::uint64_t key = random_.below(2000);
           part.keys.push_back(key);
-          if (keys_.emplace(spec.id, key).second) batch.fresh.emplace(spec.id, key);
+          if (!part.width) {
+            keys_.erase({spec.id, key});
+          } else {
+            keys_.emplace(spec.id, key);
+          }
         }
         for (std::size_t i = 0; i < part.keys.size() * part.width; i++)
           part.rows.push_back(static_cast<float>(random_.below(1000)) / 100 - 5);
@@ -114,7 +119,7 @@ class Story {
     for (; count && !log_.empty(); count--) {
       CHECK(follower_->applyDelta(view(log_.back().delta)) == Status::Applied);
       undone.push_back(log_.back().delta);
-      for (const auto& key : log_.back().fresh) keys_.erase(key);
+      keys_ = log_.back().before;
       log_.pop_back();
     }
     // The leader has its blocks with the deltas taken back, as recovery would find them.

@@ -49,14 +49,14 @@ class Story : public Group {
   PartData randomPart(const TableSpec& spec, std::uint32_t mode) {
     PartData part;
     part.table = spec.id;
-    part.width = mode ? spec.width() : spec.dim;
+    part.width = random_.chance(15) ? 0 : mode ? spec.width() : spec.dim;
     const std::uint32_t count = random_.below(spec.dim > 1000 ? 4 : 60);
     for (std::uint32_t i = 0; i < count; i++) {
       part.keys.push_back(random_.chance(10) && i ? part.keys[random_.below(i)]
                                                   : random_.below(spec.dim > 1000 ? 40 : kKeySpace));
       for (std::uint32_t x = 0; x < part.width; x++) part.rows.push_back(random_.real());
     }
-    if (!mode && !optimizerOf(spec.optimizer.kind).fixedRate && random_.chance(40))
+    if (part.width && !mode && !optimizerOf(spec.optimizer.kind).fixedRate && random_.chance(40))
       part.lr = rateBits(static_cast<float>(random_.below(5)) * 0.07f);
     return part;
   }

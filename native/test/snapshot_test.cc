@@ -122,12 +122,19 @@ class History {
 
   void push(bool flush) {
     const std::uint32_t mode = random_.chance(30);
+    const bool deletes = random_.chance(8);
     std::vector<PartData> parts;
     for (Tracked& t : tables_) {
       if (!shard_->table(t.spec.id) || random_.chance(30)) continue;
-      parts.push_back(rowsFor(t, mode));
+      parts.push_back(rowsFor(t, mode, deletes && random_.chance(50)));
       t.model.push(mode, parts.back());
-      t.keys.insert(parts.back().keys.begin(), parts.back().keys.end());
+      for (const std::uint64_t key : parts.back().keys) {
+        if (!parts.back().width) {
+          t.keys.erase(key);
+        } else {
+          t.keys.insert(key);
+        }
+      }
     }
     const Bytes section = encode(mode, parts, true);
     CHECK(shard_->push(view(section)) == Status::Applied);
@@ -199,8 +206,8 @@ class History {
     std::set<std::uint64_t> keys;
   };
 
-  PartData rowsFor(const Tracked& t, std::uint32_t mode) {
-    PartData data{t.spec.id, mode ? t.spec.width() : t.spec.dim, {}, {}};
+  PartData rowsFor(const Tracked& t, std::uint32_t mode, bool deletes = false) {
+    PartData data{t.spec.id, deletes ? 0 : mode ? t.spec.width() : t.spec.dim, {}, {}};
     const std::uint32_t count = random_.below(t.spec.dim > 64 ? 4 : 60);
     const std::uint32_t range = t.spec.dim > 64 ? 30 : 1500;
     const std::uint32_t from = random_.below(range);
@@ -289,11 +296,13 @@ bool readAll(History& h, Taken& taken) {
 }
 
 TEST(snapshotsAreOneInstant) {
+  std::uint32_t wholes = 0;  // because rows were removed
   for (std::uint64_t round = 0; round < 6; round++) {
     History h(seed * 100 + round);
     for (int i = 0; i < 20; i++) h.push(true);
     if (round % 2) h.recoverWithHoles();
-    Follower follower;
+    auto follower = std::make_unique<Follower>();
+    std::uint32_t wholeAgain = 0;
     std::map<std::uint32_t, Contents> at;  // content when each snapshot began
     at[0] = {};
     std::uint32_t complete = 0;
@@ -301,11 +310,13 @@ TEST(snapshotsAreOneInstant) {
       if (n == 3) h.addLast();
       for (std::uint32_t i = h.random().below(4); i; i--) h.push(true);
       if (h.shard().dirty()) flushed(h.shard());
-      const std::uint32_t since = h.random().chance(70) ? follower.since() : h.random().below(n + 2);
+      const std::uint32_t since = h.random().chance(70) ? follower->since() : h.random().below(n + 2);
       const Contents now = h.contents();
       SnapshotBegun begun, second;
       CHECK(!h.shard().beginSnapshot(since, begun));
       CHECK_EQ(begun.stamp, n);
+      CHECK(begun.since == since || begun.since == 0);
+      wholeAgain += since && since < n && !begun.since;
       CHECK(h.shard().beginSnapshot(since, second));  // one at a time
       at[n] = now;
       Taken taken;
@@ -316,20 +327,23 @@ TEST(snapshotsAreOneInstant) {
       Contents got;
       for (const Piece& piece : taken.pieces) addTo(got, piece, *h.shard().table(piece.table));
       // Added to the content when `since` began, the snapshot gives the content now, and nothing else.
-      Contents sum = since < n ? at[since] : Contents{};
+      Contents sum = at[begun.since];
       for (const auto& [table, rows] : got) {
         for (const auto& [key, row] : rows) sum[table][key] = row;
       }
       checkSame(sum, now);
-      if (since == follower.since() || since == 0) {
-        follower.take(n, taken.pieces, now);
+      if (!begun.since) follower = std::make_unique<Follower>();
+      if (begun.since == follower->since()) {
+        follower->take(n, taken.pieces, now);
         complete++;
       }
     }
     CHECK(complete >= 2);
+    wholes += wholeAgain;
     if (h.shard().dirty()) flushed(h.shard());
     checkSame(contentsOf(h.shard()), h.contents());
   }
+  CHECK(wholes > 0);
 }
 
 TEST(valuesByKey) {

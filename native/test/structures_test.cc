@@ -1,6 +1,7 @@
 // The generator, the index, columns, block sets and scratch maps, against the simplest thing that does the
 // same.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <unordered_map>
 
@@ -116,6 +117,36 @@ TEST(indexAgainstMap) {
     }
   }
   CHECK_EQ(memory.used(), 0u);
+}
+
+TEST(indexWithoutSomeTags) {
+  Random random(seed);
+  Memory memory(0);
+  for (int round = 0; round < 20; round++) {
+    Index index(memory);
+    std::map<std::uint64_t, std::uint32_t> model;
+    index.reserve(2000);  // it does not grow, so full buckets stay full
+    for (std::uint32_t i = 0; i < 20000; i++) {
+      const std::uint64_t tag = 1 + random.below(4000);
+      const auto found = model.find(tag);
+      if (found == model.end()) {
+        if (model.size() == 2600) continue;  // up to 65 %
+        index.insert(tag, i);
+        model[tag] = i;
+      } else {
+        index.remove(tag, found->second + 1);  // of another slot
+        CHECK_EQ(index.find(tag), found->second);
+        index.remove(tag, found->second);
+        model.erase(found);
+      }
+      CHECK_EQ(index.size(), model.size());
+      CHECK_EQ(index.find(tag), model.contains(tag) ? model[tag] : kNone);
+    }
+    for (std::uint64_t tag = 1; tag <= 4000; tag++) {
+      const auto found = model.find(tag);
+      CHECK_EQ(index.find(tag), found == model.end() ? kNone : found->second);
+    }
+  }
 }
 
 TEST(indexBuiltFromColumn) {

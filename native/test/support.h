@@ -98,6 +98,11 @@ class TableModel {
   void push(std::uint32_t mode, const PartData& data) {
     std::map<std::uint64_t, std::vector<float>> sums;
     for (std::size_t i = 0; i < data.keys.size(); i++) {
+      if (!data.width) {
+        rows_.erase(data.keys[i]);
+        touched_.push_back(data.keys[i]);
+        continue;
+      }
       const float* row = data.rows.data() + i * data.width;
       if (mode) {
         rows_[data.keys[i]].assign(row, row + data.width);
@@ -121,7 +126,10 @@ class TableModel {
   void forget(std::uint64_t key) { rows_.erase(key); }
   /** The owner has sent its rows as a delta. */
   void send() {
-    for (const std::uint64_t key : touched_) sent_[key] = rows_[key];
+    for (const std::uint64_t key : touched_) {
+      sent_.erase(key);
+      if (const auto found = rows_.find(key); found != rows_.end()) sent_.insert(*found);
+    }
     touched_.clear();
   }
   /** The owner died: rows are again what was sent last. */

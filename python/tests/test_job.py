@@ -20,6 +20,24 @@ def test_whole_rows_are_assigned(client: kintsugi.Client) -> None:
         copy.assign(keys, np.zeros((50, 3)))
 
 
+def test_rows_are_deleted(client: kintsugi.Client) -> None:
+    table = client.create_table(f"t-{uuid4()}", 3, optimizer=kintsugi.Adam())
+    keys = np.arange(50)
+    initial = table.pull(keys, state=True)
+    table.push(keys, np.ones((50, 3))).result()
+    once = table.pull(keys, state=True)
+    table.push(keys, np.ones((50, 3))).result()
+    table.delete([3, 4, 4, -1, 10**6]).result()
+    assert len(table) == 48
+    assert (table.pull([3, 4], state=True) == initial[3:5]).all()
+    client.delete([(table, keys)]).result()
+    assert len(table) == 0
+    table.push(keys, np.ones((50, 3))).result()
+    assert (table.pull(keys, state=True) == once).all()
+    with pytest.raises(kintsugi.Error, match="KEY_TYPE"):
+        table.delete([0.5])
+
+
 def test_items_gives_every_row_once(client: kintsugi.Client) -> None:
     table = client.create_table(
         f"t-{uuid4()}", 2, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros()

@@ -11,7 +11,7 @@
  *     (whole rows have no padding)
  *     tableCount x { u32 tableId, u32 count, u32 width (floats per row), u32 lr }
  *     (lr: of gradients, the bits of an f32 that is the learning rate of this push in place of the table's;
- *     0 = the table's own, the bits of minus zero = a rate of zero)
+ *     0 = the table's own, the bits of minus zero = a rate of zero; width 0 in a push: its rows are deleted)
  *     per table: u64 keys[count]; push only: f32 rows[count * width]
  *   ROWS section (answer to a pull)
  *     per table of the request, in order: f32 rows[count * width]
@@ -186,13 +186,14 @@ export interface NativeShard {
    * Begins a snapshot of the rows as they are now. It holds those that changed after snapshot number `since`
    * of this shard began; all rows if `since` is 0 or a number that this shard has not given, and where it
    * lies 255 snapshots back. Blocks that were installed count as changed, and so do rows that were loaded.
+   * It has all rows, too, if rows were deleted after snapshot `since` began; the answer's `since` is 0 then.
    * `stamp` is this snapshot's number, from 1: `beginSnapshot(stamp)` will hold what changes from now on.
    * A snapshot that is given up needs no care. `rows` counts rows with a key, `bytes` their keys, values and
    * state. The budget refuses nothing here, and a push is never refused because of a snapshot.
    * @throws BAD_ARGUMENT while another one is open, the open batch is not empty, or a block is absent;
    * MEMORY_LIMIT where the system refuses memory
    */
-  beginSnapshot(since: number): { stamp: number; rows: number; bytes: number };
+  beginSnapshot(since: number): { stamp: number; since: number; rows: number; bytes: number };
   /**
    * The next rows of the open snapshot; undefined when all were read, and the snapshot is over then. They are
    * of one table, each key once in all of the snapshot, in no order that means anything. At most `maxBytes`

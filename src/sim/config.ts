@@ -73,6 +73,8 @@ export interface SimConfig {
   rates: number;
   /** Seed of the users who drop a table and create it again; 0: nobody does. */
   drops: number;
+  /** True: some pushes delete rows. */
+  deletions: boolean;
   /** True: one of the nodes that die never comes back. A spare takes its place. */
   gone: boolean;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
@@ -337,13 +339,21 @@ export function dropsOf(seed: number): { drops: number } {
   return { drops: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
 }
 
-/** The table whose rate is set (tables.ts). */
-const SET_TABLE = 'r3';
+/** Draws whether pushes of a schedule delete rows, from randomness of its own. */
+export function deletionsOf(seed: number): Pick<SimConfig, 'deletions'> {
+  return { deletions: new Random(seed + 0xde1e).chance(0.3) };
+}
 
-/** The further tables of a schedule with its setters. */
-function withSetTable(extra: string, rates: number): string {
-  const names = extra.split(' ').filter((name) => name !== '');
-  return rates === 0 || names.includes(SET_TABLE) ? extra : [...names, SET_TABLE].join(' ');
+/** The table whose rate is set, and the one whose rows are deleted (tables.ts). */
+const SET_TABLE = 'r3';
+const FORGETTING_TABLE = 'x5';
+
+/** The further tables of a schedule with those of its setters and deletions. */
+function withTables(extra: string, { rates, deletions }: SimConfig): string {
+  const names = new Set(extra.split(' ').filter((name) => name !== ''));
+  if (rates !== 0) names.add(SET_TABLE);
+  if (deletions) names.add(FORGETTING_TABLE);
+  return [...names].join(' ');
 }
 
 /** Number of clients that ask for rows all the time, and whose sockets take nothing from nodes. */
@@ -382,6 +392,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     busy: 0,
     rates: 0,
     drops: 0,
+    deletions: false,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     bystander: 0.1,
@@ -405,5 +416,5 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     ...saving,
   };
   const config = { ...drawn, ...drawProfile(random, profile), ...pinned };
-  return { ...config, extra: withSetTable(config.extra, config.rates) };
+  return { ...config, extra: withTables(config.extra, config) };
 }

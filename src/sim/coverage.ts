@@ -49,6 +49,7 @@ const WATCHED: Record<string, string> = {
   restores: 'killAll',
   restored: 'restore.done',
   drops: 'tableDropped',
+  deletions: 'deleted',
   pullsOfGone: 'pulledGone',
   slicedPulls: 'slicedPulls',
 };

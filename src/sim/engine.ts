@@ -165,7 +165,7 @@ export class RememberingShard implements NativeShard {
     this.real.dropEquations();
   }
 
-  beginSnapshot(since: number): { stamp: number; rows: number; bytes: number } {
+  beginSnapshot(since: number): ReturnType<NativeShard['beginSnapshot']> {
     const begun = this.real.beginSnapshot(since);
     this.taken = this.content();
     return begun;

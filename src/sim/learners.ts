@@ -11,6 +11,8 @@ export interface Learner {
   width(dim: number): number;
   /** The learning rate of push number `number`; undefined: that of the table. */
   rate(number: number): number | undefined;
+  /** True: push number `number` deletes the row. */
+  deletes?(number: number): boolean;
   /** A whole row after these pushes, in order. */
   row(dim: number, numbers: readonly number[]): Float32Array;
 }
@@ -193,10 +195,22 @@ const ftrl = learner(FTRL, { vectors: [0, 0.1], counts: false }, (row, g, lr) =>
   }
 });
 
+const isDeletion = (number: number) => number % 3 === 0;
+
+/** Every third push deletes the row: what comes later finds nothing of what was before. */
+const forgetting: Learner = {
+  ...adagrad,
+  deletes: isDeletion,
+  row: (dim, numbers) => adagrad.row(dim, numbers.slice(numbers.findLastIndex(isDeletion) + 1)),
+};
+
 /** The optimizers by the letter in the name of a table. */
-export const LEARNERS = { a: adagrad, m: momentum, w: adamw, f: ftrl } as const satisfies Record<
-  string,
-  Learner
->;
+export const LEARNERS = {
+  x: forgetting,
+  a: adagrad,
+  m: momentum,
+  w: adamw,
+  f: ftrl,
+} as const satisfies Record<string, Learner>;
 
 export type LearnerName = keyof typeof LEARNERS;

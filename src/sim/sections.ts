@@ -12,6 +12,7 @@ import { bit, type SimTable } from './tables.js';
 
 const ONE = Uint32Array.of(0);
 const TWO = Uint32Array.of(0, 1);
+const NONE = new Float32Array(0);
 /** First numbers of the writers that are no clients, which have the numbers below. */
 const SHARED = 1_000_000;
 export const RANGES = 2_000_000;
@@ -68,6 +69,16 @@ export class SimulatedSections {
     const parts = tables.map((table, index): SectionPart => {
       const { id, dim, learner, rated } = table;
       const own = this.key(table, pool, shard, writer);
+      if (learner?.deletes?.(push.number))
+        return {
+          table: id,
+          width: 0,
+          keys: BigUint64Array.of(own),
+          rows: NONE,
+          order: ONE,
+          start: 0,
+          end: 1,
+        };
       if (index > 0) {
         const rows = new Float32Array(dim);
         if (rated) rows.set(digitRow(push.number, dim));

@@ -196,6 +196,7 @@ export class Traffic implements Workload {
         const { process } = actor;
         const push = { ticket, shared, amount, process, life };
         const number = this.oracle.begin(owner, shardOf(group, member), push);
+        if (store.tables.some(({ learner }) => learner?.deletes?.(number))) this.cluster.count('deleted');
         const section = this.sections.push(store, shard, { owner, process }, { number, shared, amount });
         items.push({ g: group, m: member, section });
       }

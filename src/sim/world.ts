@@ -11,6 +11,7 @@ import { SimulatedCluster } from './cluster.js';
 import {
   answersOf,
   busyOf,
+  deletionsOf,
   drawConfig,
   dropsOf,
   ratesOf,
@@ -47,6 +48,7 @@ const ofSeed = (seed: number) => ({
   ...turnsOf(seed),
   ...ratesOf(seed),
   ...dropsOf(seed),
+  ...deletionsOf(seed),
 });
 
 export interface ScheduleOutcome {

@@ -87,7 +87,7 @@ describe('snapshots', () => {
     push(shard, range(0, 5000));
     const before = contentOf(shard);
     const full = shard.beginSnapshot(0);
-    expect(full).toEqual({ stamp: 2, rows: 5000, bytes: 5000 * ROW_BYTES });
+    expect(full).toEqual({ stamp: 2, since: 0, rows: 5000, bytes: 5000 * ROW_BYTES });
     const pieces: SnapshotRows[] = [];
     for (let i = 0; ; i++) {
       push(shard, [BigInt(4000 + i), BigInt(6000 + i), BigInt(i * 7)]);
@@ -145,7 +145,7 @@ describe('snapshots', () => {
   it('are refused at the wrong time, and say what is wrong with arguments', () => {
     const shard = newShard();
     expect(codeOf(() => shard.readSnapshot(1000))).toBe('BAD_ARGUMENT');
-    expect(shard.beginSnapshot(0)).toEqual({ stamp: 1, rows: 0, bytes: 0 });
+    expect(shard.beginSnapshot(0)).toEqual({ stamp: 1, since: 0, rows: 0, bytes: 0 });
     expect(codeOf(() => shard.beginSnapshot(0))).toBe('BAD_ARGUMENT');
     expect(codeOf(() => shard.readSnapshot(0))).toBe('BAD_ARGUMENT');
     expect(shard.readSnapshot(1000)).toBeUndefined();

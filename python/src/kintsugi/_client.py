@@ -173,6 +173,17 @@ class Client:
         """
         return self._tables.push(requests, whole=True)
 
+    def delete(self, requests: Sequence[tuple[Table | str, npt.ArrayLike]]) -> PushFuture:
+        """Deletes rows, with the state of their optimizer, of several tables: (table, keys).
+
+        Its `result()` returns when that is durable, as that of a push. A key without a row changes nothing,
+        and so does -1. A deleted key that is pushed again starts from its initial value. Checkpoints and
+        exports that are there keep the rows; the next ones do not have them.
+
+        @raises Error, as `push`.
+        """
+        return self._tables.delete(requests)
+
     def empty(self, count: int, dim: int) -> Rows:
         """An array for gradients in shared memory, count x dim: to push it copies nothing.
 

@@ -73,6 +73,13 @@ class Table:
         """
         return self._tables.push([(self, keys, rows)], whole=True)
 
+    def delete(self, keys: npt.ArrayLike) -> PushFuture:
+        """Deletes the rows of `keys`, with the state of their optimizer; see `Client.delete`.
+
+        @raises Error, as `push`.
+        """
+        return self._tables.delete([(self, keys)])
+
     def _assign_until(self, keys: npt.ArrayLike, rows: npt.ArrayLike, until: tuple[str, float]) -> PushFuture:
         """As `assign`, up to a time of `_gateway_clock`.
 
@@ -256,6 +263,20 @@ class Tables:
             message["until"] = until
         push = PushFuture(
             self.connection.open, lambda session: session.push(calls, dict(message)), named(calls)
+        )
+        return self.connection.noted(push)
+
+    def delete(self, requests: Sequence[tuple[Table | str, npt.ArrayLike]]) -> PushFuture:
+        """Begins a deletion, see `Client.delete`."""
+        calls = []
+        for given, asked in entries(requests, 2, "(table, keys)"):
+            table = self.find(given)
+            keys = keys_of(asked)
+            where = present(keys)
+            keys = keys if where is None else keys[where]
+            calls.append(Call(table.name, keys, 0, np.empty((len(keys), 0), np.float32)))
+        push = PushFuture(
+            self.connection.open, lambda session: session.push(calls, {"op": "delete"}), named(calls)
         )
         return self.connection.noted(push)
 

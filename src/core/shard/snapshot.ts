@@ -19,6 +19,8 @@ export class ShardSnapshot {
    * changed after it.
    */
   readonly stamp: number;
+  /** The stamp of the snapshot after which its rows changed. 0: it has all rows. */
+  readonly since: number;
   /** Estimate of the bytes of rows that are still to be read: never negative, 0 when all were read. */
   bytesLeft: number;
 
@@ -27,10 +29,11 @@ export class ShardSnapshot {
     private readonly owner: SnapshotOwner,
     readonly position: number,
     readonly dedup: readonly DedupEntry[],
-    readonly since: number,
+    wanted: number,
   ) {
-    const { stamp, bytes } = owner.native.beginSnapshot(since);
+    const { stamp, since, bytes } = owner.native.beginSnapshot(wanted);
     this.stamp = stamp;
+    this.since = since;
     this.bytesLeft = bytes;
   }
 

@@ -118,6 +118,15 @@ export interface Client {
   assign(requests: readonly PushRequest[], options?: RequestOptions): Promise<void>;
 
   /**
+   * Deletes rows, with their optimizer state: nothing of them is left in memory, in that of parities and
+   * replicas neither. Resolves when that is durable, as {@link push} does. A key that has no row changes
+   * nothing; a deleted key that is pushed again starts from its initial value. A table is named once.
+   * Checkpoints and exports that are there keep the rows; the next ones do not have them.
+   * @throws what {@link push} throws; BAD_ARGUMENT for a client that connected with `audit`
+   */
+  delete(requests: readonly PullRequest[], options?: RequestOptions): Promise<void>;
+
+  /**
    * All rows of a table, in batches, shard by shard. Client and nodes keep a few batches, however large the
    * table is. Training may go on meanwhile:
    *

@@ -161,6 +161,33 @@ export class ClientRequests {
     checkArray('push: requests', requests);
     const calls = requests.map((request) => this.pushCall(request, mode));
     checkTablesOnce(calls);
+    await this.send(calls, mode, options, turn);
+  }
+
+  /**
+   * Deletes rows: pushes of keys with rows of no width. What a push deletes is limited as what it brings,
+   * because parities get as many bytes.
+   */
+  async delete(requests: readonly PullRequest[], options: RequestOptions): Promise<void> {
+    checkOptions('delete', options, REQUEST_OPTIONS);
+    checkArray('delete: requests', requests);
+    if (this.audit) throw new KintsugiError('BAD_ARGUMENT', 'a client with an audit cannot delete rows');
+    const calls = requests.map((request): TableCall => {
+      checkFields('a request to delete', request, PULL_REQUEST);
+      const spec = this.specOf(request.table);
+      return { spec, table: spec.id, keys: checkKeys(request.keys), width: 0, rows: NO_ROWS };
+    });
+    checkTablesOnce(calls);
+    for (const some of inRounds(calls, (spec) => rowBytes(this.rowWidth(spec))))
+      await this.send(some, 'values', options);
+  }
+
+  private async send(
+    calls: TableCall[],
+    mode: PullMode,
+    options: RequestOptions,
+    turn?: CallTurn,
+  ): Promise<void> {
     const pools = this.pools(mode === 'values' ? this.distinct(calls) : calls);
     if (this.audit) for (const each of pools) this.addAudit(each, mode, turn?.client);
     const rounds = this.encoded(pools, mode);
@@ -262,6 +289,30 @@ export class ClientRequests {
       return { pool: pool.name, shard: (g - pool.firstGroup) * pool.k + m, sent, acknowledged, refused };
     });
   }
+}
+
+const NO_ROWS = new Float32Array(0);
+
+/** The calls in pieces, in order. Rows of the keys of a piece are not more bytes than a round has. */
+function* inRounds(
+  calls: readonly TableCall[],
+  bytesOf: (spec: TableSpec) => number,
+): Generator<TableCall[]> {
+  let [some, room]: [TableCall[], number] = [[], ROUND_BYTES];
+  for (const call of calls) {
+    const each = bytesOf(call.spec);
+    for (let at = 0; at < call.keys.length; ) {
+      const count = Math.max(1, Math.floor(room / each));
+      const keys = call.keys.subarray(at, at + count);
+      some.push({ ...call, keys });
+      at += keys.length;
+      room -= keys.length * each;
+      if (room >= each) continue;
+      yield some;
+      [some, room] = [[], ROUND_BYTES];
+    }
+  }
+  if (some.length > 0) yield some;
 }
 
 /** The most bytes of rows that one round of these calls brings. */

@@ -179,6 +179,10 @@ export class ConnectedClient implements Client {
     await this.#requests.push(requests, 'rows', options);
   }
 
+  async delete(requests: readonly PullRequest[], options: RequestOptions = {}): Promise<void> {
+    await this.#requests.delete(requests, options);
+  }
+
   scan(table: PullRequest['table'], options: ScanOptions = {}): AsyncGenerator<ScanBatch, void> {
     return scan(ConnectedClient.internalsOf(this), this.#requests.specOf(table), options);
   }

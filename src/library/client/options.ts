@@ -173,6 +173,11 @@ export interface Table {
    * @throws what {@link Client.push} throws
    */
   push(keys: BigUint64Array, gradients: Float32Array, options?: PushOptions): Promise<void>;
+  /**
+   * Deletes the rows of `keys`, durably; see {@link Client.delete}. Keys without a row change nothing.
+   * @throws what {@link Client.delete} throws
+   */
+  delete(keys: BigUint64Array, options?: RequestOptions): Promise<void>;
   /** All rows, see {@link Client.scan}. */
   scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
   /**

@@ -30,6 +30,7 @@ interface TableClient {
   readonly clusterMap: ClusterMap;
   pull(requests: readonly PullRequest[], options?: PullOptions): Promise<Float32Array[]>;
   push(requests: readonly PushRequest[], options?: RequestOptions): Promise<void>;
+  delete(requests: readonly PullRequest[], options?: RequestOptions): Promise<void>;
   scan(table: Table, options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
   setRate(table: Table, lr: number, signal: AbortSignal | undefined): Promise<void>;
   dropTable(table: Table, signal: AbortSignal | undefined): Promise<void>;
@@ -84,6 +85,10 @@ export class JobTable implements Table {
     checkOptions('push', options, PUSH_OPTIONS);
     const { lr, ...rest } = options;
     await this.client.push([{ table: this, keys, gradients, lr }], rest);
+  }
+
+  async delete(keys: BigUint64Array, options?: RequestOptions): Promise<void> {
+    await this.client.delete([{ table: this, keys }], options);
   }
 
   scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void> {

@@ -302,4 +302,10 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
       because: 'the attempt ends in time, and another one begins',
     },
   },
+  {
+    name: 'deletion: the next files of a shard are taken for what changed',
+    file: 'shard/snapshot',
+    from: 'this.since = since;',
+    to: 'this.since = wanted;',
+  },
 ];

@@ -144,6 +144,17 @@ const push: GatewayOperation = async (asked) => {
   return {};
 };
 
+/** Deletes the rows of keys. The calls are those of a push, without rows. */
+const deletion: GatewayOperation = async (asked) => {
+  const { client, message, memory } = asked;
+  const requests = callsOf(message).map(([table, at, count]) => ({ table, keys: memory.keys(at, count) }));
+  const taken = takenOf(asked);
+  const deleted = client.delete(requests);
+  taken();
+  await deleted;
+  return {};
+};
+
 /** A table as programs are told of it. */
 function described(client: Client, spec: TableSpec) {
   const { name, dim, pool, optimizer, initializer, seed } = spec;
@@ -169,6 +180,7 @@ async function existing(client: Client, name: string): Promise<TableSpec> {
 export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
   pull,
   push,
+  delete: deletion,
 
   async clock() {
     return { value: [CLOCK, Date.now()] };
