@@ -30,7 +30,7 @@ export async function asLastWords<T>(work: Promise<T>, stop: AbortSignal): Promi
   let timer: NodeJS.Timeout | undefined;
   let begin = () => {};
   const late = new Promise<never>((_, reject) => {
-    const text = `stopped, and there is no answer: what was not done is free when its leases end`;
+    const text = `stopped, and no scheduler has answered: what was not done is free when its leases end`;
     begin = () => {
       timer = setTimeout(() => reject(new KintsugiError('UNREACHABLE', text)), HAND_BACK_MS);
     };
