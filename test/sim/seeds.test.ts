@@ -10,7 +10,9 @@ const native = loadNative();
 
 describe('a schedule that has shown a bug', () => {
   it.each([
-    [78_001_474, 'sinks of a shard beyond repair took the room of other sinks to ask the same node'],
+    [61_000_530, 'sinks of a shard beyond repair took the room of other sinks to ask the same node'],
+    [62_002_139, 'the same, in another place'],
+    [78_001_474, 'the same, until the schedule changed'],
     [9_000_331, 'a set that was repeated came after a newer one'],
     [9_000_550, 'a set was answered before an owner in FENCE had it'],
     [2_510_008_233, 'nodes asked faster and faster for what is beyond repair'],
