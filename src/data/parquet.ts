@@ -161,14 +161,15 @@ async function hasEncryptedFooter({ byteLength, slice }: AsyncBuffer): Promise<b
 
 async function parse(file: string): Promise<Parsed> {
   const hyparquet = await importHyparquet();
+  let buffer: AsyncBuffer | undefined;
   try {
-    const buffer = isRemote(file) ? await remoteBuffer(file) : await hyparquet.asyncBufferFromFile(file);
-    if (await hasEncryptedFooter(buffer)) throw new Error('it is encrypted');
+    buffer = isRemote(file) ? await remoteBuffer(file) : await hyparquet.asyncBufferFromFile(file);
     const metadata = await hyparquet.parquetMetadataAsync(buffer);
     const tree = hyparquet.parquetSchema(metadata);
     return { file, hyparquet, buffer, metadata: withRawDecimals(metadata), tree };
   } catch (error) {
-    throw noParquet(file, error);
+    const isEncryptedFile = buffer !== undefined && (await hasEncryptedFooter(buffer).catch(() => false));
+    throw noParquet(file, isEncryptedFile ? new Error('it is encrypted') : error);
   }
 }
 

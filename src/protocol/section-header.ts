@@ -2,13 +2,16 @@
  * The header of a REQUEST section: its tables, and the number of rows of each (src/engine/native.ts).
  */
 
-const PREFIX_BYTES = 8;
-const ENTRY_BYTES = 16;
+export const PREFIX_BYTES = 8;
+export const ENTRY_BYTES = 16;
 export const KEY_BYTES = 8;
 /** Bytes of a value of a row. */
 export const FLOAT_BYTES = 4;
 /** Arrays in a section are padded to a multiple of it. */
 const ALIGNMENT = 8;
+
+/** Bytes of an array in a section, with its padding. */
+export const padded = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
 
 /**
  * Calls `visit(table, rows, width)` for each table that the section in bytes `start` to `end` names. The
@@ -37,7 +40,7 @@ export function readSectionHeader(
 export function answerBytes(section: DataView, start: number, end: number, tables: number): number {
   let bytes = 0;
   readSectionHeader(section, start, end, tables, (_, rows, width) => {
-    bytes += Math.ceil((rows * width * FLOAT_BYTES) / ALIGNMENT) * ALIGNMENT;
+    bytes += padded(rows * width * FLOAT_BYTES);
   });
   return bytes;
 }

@@ -261,6 +261,9 @@ class Tables:
         message: dict[str, Any] = {"op": "push", "whole": True} if whole else {"op": "push"}
         if until is not None:
             message["until"] = until
+        return self._begin(calls, message)
+
+    def _begin(self, calls: list[Call], message: dict[str, Any]) -> PushFuture:
         push = PushFuture(
             self.connection.open, lambda session: session.push(calls, dict(message)), named(calls)
         )
@@ -275,10 +278,7 @@ class Tables:
             where = present(keys)
             keys = keys if where is None else keys[where]
             calls.append(Call(table.name, keys, 0, np.empty((len(keys), 0), np.float32)))
-        push = PushFuture(
-            self.connection.open, lambda session: session.push(calls, {"op": "delete"}), named(calls)
-        )
-        return self.connection.noted(push)
+        return self._begin(calls, {"op": "delete"})
 
     def clock(self) -> tuple[str, float]:
         """The clock of the gateway, and its time in milliseconds."""

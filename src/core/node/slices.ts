@@ -2,15 +2,16 @@
  * The slices of a pull whose answer is larger than a turn of the event loop: whole rows of one table each,
  * which are read in one turn. So each row is of one moment, and rows of two slices may be of two.
  */
-import { FLOAT_BYTES, readSectionHeader } from '../../protocol/section-header.js';
+import {
+  FLOAT_BYTES,
+  KEY_BYTES,
+  PREFIX_BYTES,
+  padded,
+  readSectionHeader,
+  ENTRY_BYTES as TABLE_BYTES,
+} from '../../protocol/section-header.js';
 import type { Policy } from '../shared/policy.js';
 import type { Work } from '../shared/turn.js';
-
-/** Layout of a REQUEST section: src/engine/native.ts. */
-const HEAD_BYTES = 8;
-const TABLE_BYTES = 16;
-const KEY_BYTES = 8;
-const ALIGNMENT = 8;
 
 export interface AnswerSlice {
   /** REQUEST section of these rows alone. */
@@ -46,12 +47,12 @@ export class Slices {
     readSectionHeader(view, 0, section.byteLength, Number.POSITIVE_INFINITY, (_, rows, width) => {
       heads.push([rows, width]);
     });
-    let [keysAt, at] = [HEAD_BYTES + heads.length * TABLE_BYTES, 0];
+    let [keysAt, at] = [PREFIX_BYTES + heads.length * TABLE_BYTES, 0];
     for (const [i, [rows, width]] of heads.entries()) {
-      const head = section.subarray(HEAD_BYTES + i * TABLE_BYTES, HEAD_BYTES + (i + 1) * TABLE_BYTES);
+      const head = section.subarray(PREFIX_BYTES + i * TABLE_BYTES, PREFIX_BYTES + (i + 1) * TABLE_BYTES);
       this.tables.push({ head, width, rows, keysAt, at });
       keysAt += rows * KEY_BYTES;
-      at += aligned(rows * width * FLOAT_BYTES);
+      at += padded(rows * width * FLOAT_BYTES);
     }
     // The engine refuses a section of another size.
     if (keysAt !== section.byteLength) {
@@ -69,15 +70,15 @@ export class Slices {
 
   private cut(table: RowsLeft): AnswerSlice {
     const rows = Math.min(table.rows, this.rowsOfSlice(table.width));
-    const section = new Uint8Array(HEAD_BYTES + TABLE_BYTES + rows * KEY_BYTES);
-    section.set(this.section.subarray(0, HEAD_BYTES));
-    section.set(table.head, HEAD_BYTES);
+    const section = new Uint8Array(PREFIX_BYTES + TABLE_BYTES + rows * KEY_BYTES);
+    section.set(this.section.subarray(0, PREFIX_BYTES));
+    section.set(table.head, PREFIX_BYTES);
     const view = new DataView(section.buffer);
     view.setUint32(0, 1, true);
-    view.setUint32(HEAD_BYTES + 4, rows, true);
+    view.setUint32(PREFIX_BYTES + 4, rows, true);
     const keysEnd = table.keysAt + rows * KEY_BYTES;
-    section.set(this.section.subarray(table.keysAt, keysEnd), HEAD_BYTES + TABLE_BYTES);
-    const bytes = aligned(rows * table.width * FLOAT_BYTES);
+    section.set(this.section.subarray(table.keysAt, keysEnd), PREFIX_BYTES + TABLE_BYTES);
+    const bytes = padded(rows * table.width * FLOAT_BYTES);
     const slice = { section, at: table.at, work: { rows, bytes } };
     table.rows -= rows;
     table.keysAt = keysEnd;
@@ -93,5 +94,3 @@ export class Slices {
     return Math.max(step, fit - (fit % step));
   }
 }
-
-const aligned = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;

@@ -1,14 +1,15 @@
 /** Parts of sections that name several tables: those of some of them. */
 import { KintsugiError } from '../../common/errors.js';
-import { FLOAT_BYTES } from '../../protocol/section-header.js';
+import {
+  ENTRY_BYTES,
+  FLOAT_BYTES,
+  PREFIX_BYTES as HEAD_BYTES,
+  KEY_BYTES,
+  padded,
+} from '../../protocol/section-header.js';
 
-/** Layouts of DELTA and REQUEST sections: src/engine/native.ts. */
-const HEAD_BYTES = 8;
+/** The layout of DELTA sections is in src/engine/native.ts. */
 const DELTA_TABLE_BYTES = 24;
-const REQUEST_TABLE_BYTES = 16;
-const KEY_BYTES = 8;
-
-const padded = (bytes: number): number => Math.ceil(bytes / 8) * 8;
 
 /** The part of a DELTA section that is of tables which `keep` names. @throws BAD_FRAME */
 export function selected(delta: Uint8Array, keep: (table: number) => boolean): Uint8Array {
@@ -20,7 +21,7 @@ export function selected(delta: Uint8Array, keep: (table: number) => boolean): U
 
 /** As `selected`, of the REQUEST section of a push. @throws BAD_FRAME */
 export function selectedPush(section: Uint8Array, keep: (table: number) => boolean): Uint8Array {
-  return partOf(section, REQUEST_TABLE_BYTES, keep, (word) => {
+  return partOf(section, ENTRY_BYTES, keep, (word) => {
     const [rows, width] = [word(1), word(2)];
     return rows * KEY_BYTES + padded(rows * width * FLOAT_BYTES);
   });

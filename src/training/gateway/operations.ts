@@ -112,7 +112,7 @@ export function pushRequests({ client, message, memory }: OperationRequest): Pus
  * A function to call when the push has begun: its keys and rows are encoded in the gateway's own memory then.
  * @throws BAD_ARGUMENT, so ask for the function before the push: nobody would await a push that has begun
  */
-export function takenOf({ message, memory }: OperationRequest): () => void {
+function takenOf({ message, memory }: OperationRequest): () => void {
   return message.taken === undefined ? () => {} : memory.marker(integer(message, 'taken'));
 }
 
@@ -133,14 +133,19 @@ function checkLate({ until }: Record<string, unknown>): void {
   if (late > 0) throw new KintsugiError('TIMEOUT', `the push came ${late} ms too late: nothing was sent`);
 }
 
-const push: GatewayOperation = async (asked) => {
-  checkLate(asked.message);
-  const requests = pushRequests(asked);
+/** Begins a push, tells the program that its memory is free again, and gives what the push comes to. */
+export function pushed<T>(asked: OperationRequest, begin: () => Promise<T>): Promise<T> {
   const taken = takenOf(asked);
-  const whole = asked.message.whole === true;
-  const pushed = whole ? asked.client.assign(requests) : asked.client.push(requests);
+  const push = begin();
   taken();
-  await pushed;
+  return push;
+}
+
+const push: GatewayOperation = async (asked) => {
+  const { client, message } = asked;
+  checkLate(message);
+  const requests = pushRequests(asked);
+  await pushed(asked, () => (message.whole === true ? client.assign(requests) : client.push(requests)));
   return {};
 };
 
@@ -148,12 +153,13 @@ const push: GatewayOperation = async (asked) => {
 const deletion: GatewayOperation = async (asked) => {
   const { client, message, memory } = asked;
   const requests = callsOf(message).map(([table, at, count]) => ({ table, keys: memory.keys(at, count) }));
-  const taken = takenOf(asked);
-  const deleted = client.delete(requests);
-  taken();
-  await deleted;
+  await pushed(asked, () => client.delete(requests));
   return {};
 };
+
+/** Room for an answer that describes every table. */
+const roomForTables = ({ client, reserve }: OperationRequest): Promise<void> =>
+  reserve(client.tables().length * TABLE_BYTES);
 
 /** A table as programs are told of it. */
 function described(client: Client, spec: TableSpec) {
@@ -211,20 +217,21 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
     return {};
   },
 
-  async tables({ client, reserve }) {
-    await reserve(client.tables().length * TABLE_BYTES);
+  async tables(asked) {
+    const { client } = asked;
+    await roomForTables(asked);
     return { value: client.tables().map((spec) => described(client, spec)) };
   },
 
-  async listTables({ client, message, reserve }) {
-    const { after, limit } = message as { after?: string; limit?: number };
-    await reserve(client.tables().length * TABLE_BYTES);
-    return { value: await listTables(client, { after, limit }) };
+  async listTables(asked) {
+    const { after, limit } = asked.message as { after?: string; limit?: number };
+    await roomForTables(asked);
+    return { value: await listTables(asked.client, { after, limit }) };
   },
 
-  async status({ client, reserve }) {
-    await reserve(client.tables().length * TABLE_BYTES);
-    return { value: await client.status() };
+  async status(asked) {
+    await roomForTables(asked);
+    return { value: await asked.client.status() };
   },
 
   async rows({ client, message }) {

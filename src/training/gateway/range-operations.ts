@@ -3,13 +3,7 @@
 import { ERROR_CODES, type ErrorCode, KintsugiError } from '../../common/errors.js';
 import { Dataset, type DatasetSpec, UNBOUNDED } from '../../library/client/dataset.js';
 import { bad, integer, text } from './fields.js';
-import {
-  callsOf,
-  type GatewayOperation,
-  type OperationRequest,
-  pushRequests,
-  takenOf,
-} from './operations.js';
+import { callsOf, type GatewayOperation, type OperationRequest, pushed, pushRequests } from './operations.js';
 import { GatewayRanges } from './ranges.js';
 
 /** @throws BAD_ARGUMENT */
@@ -85,10 +79,8 @@ export const RANGE_OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
   async pushBatch(asked) {
     const { message } = asked;
     const [range, samples] = [integer(message, 'range'), integer(message, 'samples')];
-    const taken = takenOf(asked);
-    const pushed = rangesOf(asked).push(range, pushRequests(asked), samples);
-    taken();
-    return { value: await pushed };
+    const push = () => rangesOf(asked).push(range, pushRequests(asked), samples);
+    return { value: await pushed(asked, push) };
   },
 
   async finish(asked) {
