@@ -18,6 +18,9 @@ import type { WaitingEntry } from '../shared/waiting-list.js';
 import { AnswerBytes, HEADER_BYTES, type Obstacle, type Room } from './answer-bytes.js';
 import { Slices } from './slices.js';
 
+/** An answer of so many bytes that has waited is a message of its own, and is not copied into a frame. */
+const OWN_MEMORY_BYTES = 64 << 10;
+
 interface QueuedPull {
   owner: PullOwner;
   pull: PullItem;
@@ -35,7 +38,7 @@ interface AnswerQueueHost {
   readonly turn: Turn;
   /** Milliseconds of the newest tick. */
   now(): number;
-  /** Memory for an answer that is gathered in slices. */
+  /** Memory for a large answer: its frame is built around its rows. */
   memory(bytes: number): AnswerMemory;
 }
 
@@ -195,7 +198,8 @@ export class AnswerQueue implements AnswerRoom {
     }
     this.lines.serve(line);
     this.charge(pull);
-    owner.serveCharged(pull, head.parts[0]!);
+    const own = pull.bytes < OWN_MEMORY_BYTES ? undefined : this.host.memory(pull.bytes);
+    owner.serveCharged(pull, head.parts[0]!, own);
     return 'served';
   }
 

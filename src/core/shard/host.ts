@@ -50,8 +50,8 @@ export interface AnswerMemory extends RowsBuffer {
 
 /** An owner of whose pulls some wait for room for their answers. */
 export interface PullOwner {
-  /** There is room, and the answer is charged. */
-  serveCharged(pull: PullItem, section: Uint8Array): void;
+  /** There is room, and the answer is charged. `own`: memory for it, from which it is sent without a copy. */
+  serveCharged(pull: PullItem, section: Uint8Array, own?: AnswerMemory): void;
   /**
    * Reads the rows of `slice` to `at` in `memory`. False: that cannot be, so the pull was rejected, or waits
    * for lost rows with its whole `section`.

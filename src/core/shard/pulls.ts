@@ -7,7 +7,7 @@ import { type NativeShard, PushStatus } from '../../engine/native.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { Refusal } from '../../protocol/messages.js';
 import { type WaitingEntry, WaitingList } from '../shared/waiting-list.js';
-import type { OwnerHost, PullItem, PullOwner, RowsBuffer } from './host.js';
+import type { AnswerMemory, OwnerHost, PullItem, PullOwner, RowsBuffer } from './host.js';
 import { REFUSALS } from './refusals.js';
 
 /** The shard whose pulls they are. */
@@ -42,10 +42,19 @@ export class Pulls implements PullOwner {
     else if (outcome === 'full') this.waitForRoom(pull, section, false);
   }
 
-  serveCharged(pull: PullItem, section: Uint8Array): void {
-    const outcome = this.gather(pull, section);
-    if (outcome === 'absent') this.park(pull, section, true);
-    else this.over(pull);
+  serveCharged(pull: PullItem, section: Uint8Array, own?: AnswerMemory): void {
+    const rows = this.shard.native.pull(section, own?.memory, own?.at);
+    if (typeof rows === 'number') {
+      own?.drop();
+      this.host.answers.giveBack(pull);
+      if (this.notRead(pull, rows) === 'absent') return this.park(pull, section, true);
+    } else {
+      const { client, id, item } = pull;
+      own?.took(rows);
+      if (own) this.host.answerAlone(client, id, item, rows);
+      else this.host.answer(client, id, item, rows);
+    }
+    this.over(pull);
   }
 
   readSlice(pull: PullItem, section: Uint8Array, slice: Uint8Array, memory: Uint8Array, at: number): boolean {

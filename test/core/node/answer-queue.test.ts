@@ -1,6 +1,7 @@
 // The queue of pulls without room by itself: who is let through, and who waits behind whom.
 import { describe, expect, it } from 'vitest';
 import { AnswerQueue } from '../../../src/core/node/answer-queue.js';
+import type { PullOwner } from '../../../src/core/shard/host.js';
 import { Outbox } from '../../../src/core/shared/outbox.js';
 import { DEFAULT_POLICY } from '../../../src/core/shared/policy.js';
 import { Turn } from '../../../src/core/shared/turn.js';
@@ -21,11 +22,17 @@ function start() {
   const none = () => {
     throw new Error('no answer here is larger than a turn');
   };
+  const memory = (bytes: number) => ({ memory: new Uint8Array(bytes), at: 0, took() {}, drop() {} });
   const waiting = new WaitingBytes(1 << 20);
-  const queue = new AnswerQueue({ policy, turn, now: () => now, waiting, out, memory: none });
+  const queue = new AnswerQueue({ policy, turn, now: () => now, waiting, out, memory });
   const served: number[] = [];
-  const owner = {
-    serveCharged: ({ client }: { client: number }) => void served.push(client),
+  /** Bytes of the memory that the answers were given; 0: none. */
+  const given: number[] = [];
+  const owner: PullOwner = {
+    serveCharged({ client }, _, own) {
+      served.push(client);
+      given.push(own?.memory.byteLength ?? 0);
+    },
     readSlice: none,
     serveSliced: none,
     expire() {},
@@ -34,6 +41,7 @@ function start() {
   return {
     queue,
     served,
+    given,
     at: (ms: number) => {
       now = ms;
     },
@@ -57,6 +65,16 @@ function start() {
 /** So many clients of numbers from `first` on. */
 const clients = (first: number, count: number): number[] =>
   Array.from({ length: count }, (_, index) => first + index);
+
+it('gives an answer of 64 KiB or more that has waited memory of its own, and a smaller one none', () => {
+  const { queue, ask, serve, given } = start();
+  for (const client of [1, 2, 3]) ask(client, 1.5 * MB);
+  expect([ask(4, 64 << 10), ask(4, (64 << 10) - 8)]).toEqual([true, true]);
+  expect([ask(5, MB), ask(5, 64 << 10), ask(5, (64 << 10) - 8)]).toEqual([false, false, false]);
+  for (const client of [1, 2, 3]) queue.report([[client, 0]]);
+  expect(serve()).toEqual([5, 5, 5]);
+  expect(given).toEqual([MB, 64 << 10, 0]);
+});
 
 describe('a large answer that has waited for long', () => {
   it('goes before all others for the same room, and small ones have theirs', () => {
