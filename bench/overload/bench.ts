@@ -15,9 +15,9 @@ const BUCKET = 's3://overload';
 
 /** @throws BAD_ARGUMENT, INTERNAL when a goal is missed */
 export async function run(options: OverloadOptions): Promise<void> {
-  const { seconds, seed, scale, memory, plans, tell } = options;
+  const { seconds, seed, pairs, scale, memory, plans, tell } = options;
   const report = new BenchReport('overload', options);
-  Object.assign(report.parameters, { seconds, seed, scale, memory, rounds: plans.length });
+  Object.assign(report.parameters, { seconds, seed, pairs, scale, memory, rounds: plans.length });
   const store = await SlowStore.open();
   // The PS inherit these.
   process.env.KINTSUGI_S3_ENDPOINT = store.endpoint;

@@ -50,6 +50,12 @@ export const OVERLOAD_OPTIONS = optionSpec(
       standard: '2',
       smoke: '0',
     },
+    pairs: {
+      value: 'n',
+      help: 'times that an attack and its baseline follow each other in a round',
+      standard: '3',
+      smoke: '1',
+    },
     scale: {
       value: 'x',
       help: 'of the numbers of clients and connections',
@@ -80,6 +86,7 @@ export const OVERLOAD_OPTIONS = optionSpec(
       jobs,
       attacks,
       mixes,
+      pairs: flags.whole('pairs', 1),
       scale: flags.number('scale'),
       /** As of `kintsugi ps`. */
       memory: `${memoryMiB}MiB`,

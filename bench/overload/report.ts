@@ -1,6 +1,7 @@
 /** Goals of a round, and the table of all rounds. */
 import { bytesText } from '../../src/fleet/local/text.js';
 import type { BenchReport } from '../common/report.js';
+import { median } from '../common/statistics.js';
 import { coresOf, type RoundResult } from './round.js';
 
 const MEBIBYTE = 2 ** 20;
@@ -30,11 +31,17 @@ export function peakOf({ peaks }: RoundResult, prefix: string): number {
 }
 
 /**
- * p99 under attack over p99 while another job is attacked; undefined where one is not known. Work of others
- * on the machine may make the quiet phase the slower one: then that is the baseline.
+ * p99 under attack over p99 while another job is attacked, of each pair. Work of others on the machine may
+ * make the quiet phase the slower one: then that is the baseline.
  */
-export function p99Ratio({ quiet, attack, beside }: RoundResult): number | undefined {
-  return quiet && attack && beside && attack.p99Ms / Math.max(quiet.p99Ms, beside.p99Ms);
+function p99Ratios({ quiet, pairs }: RoundResult): number[] {
+  return pairs.map(({ attack, beside }) => attack.p99Ms / Math.max(quiet?.p99Ms ?? 0, beside.p99Ms));
+}
+
+/** The median of the pairs: the slowest hundredth of a few seconds is a few requests. */
+export function p99Ratio(result: RoundResult): number | undefined {
+  const ratios = p99Ratios(result);
+  return ratios.length > 0 ? median(ratios) : undefined;
 }
 
 /** PS that the job declared lost, beside those that were killed. */
@@ -48,7 +55,7 @@ function wrongOf({ rows, wrongPulls }: RoundResult): number {
 
 /** Adds results and goals of a round. */
 export function judge(report: BenchReport, result: RoundResult, bounds: OverloadBounds): void {
-  const { name, quiet, attack, beside, died, refused, ended } = result;
+  const { name, quiet, died, refused, ended } = result;
   const bound = boundOf(bounds);
   const values: Record<string, number> = {
     'peak of a PS': peakOf(result, 'ps-') / MEBIBYTE,
@@ -57,8 +64,7 @@ export function judge(report: BenchReport, result: RoundResult, bounds: Overload
   const gateway = peakOf(result, 'gateway-');
   if (gateway > 0) values['peak of a gateway'] = gateway / MEBIBYTE;
   report.add({ name: `${name}: memory`, unit: 'MiB', values });
-  const p99 = (phase: typeof quiet) => phase?.p99Ms ?? Number.NaN;
-  const times = { quiet: p99(quiet), attack: p99(attack), beside: p99(beside) };
+  const times = { quiet: quiet?.p99Ms ?? Number.NaN, ...p99Of(result) };
   report.add({ name: `${name}: p99`, unit: `ms (${coresOf(result).toFixed(1)} cores)`, values: times });
   report.atMost(`${name}: peak of a PS, of its bound`, peakOf(result, 'ps-') / bound, 1);
   if (gateway > 0) report.atMost(`${name}: peak of a gateway, of the bound of a PS`, gateway / bound, 1);
@@ -72,6 +78,14 @@ export function judge(report: BenchReport, result: RoundResult, bounds: Overload
   report.exactly(`${name}: rounds that did not come to their end`, result.errors.length > refused ? 1 : 0, 0);
 }
 
+/** Medians of the pairs, in ms. */
+function p99Of({ pairs }: RoundResult): { attack: number; beside: number } {
+  const of = (which: 'attack' | 'beside') => median(pairs.map((pair) => pair[which].p99Ms));
+  return pairs.length > 0
+    ? { attack: of('attack'), beside: of('beside') }
+    : { attack: Number.NaN, beside: Number.NaN };
+}
+
 function gatewayText(result: RoundResult): string {
   const peak = peakOf(result, 'gateway-');
   return peak === 0 ? '' : ` (of a gateway ${bytesText(peak)})`;
@@ -79,12 +93,14 @@ function gatewayText(result: RoundResult): string {
 
 /** One line of a round, for people. */
 export function roundText(result: RoundResult): string {
-  const ratio = p99Ratio(result);
-  const { lost, killed, tooLarge, rows, ended, attack, beside } = result;
-  const ms = (phase: typeof attack) => (phase ? `${phase.p99Ms.toFixed(0)} ms` : '?');
+  const { lost, killed, tooLarge, rows, ended } = result;
+  const { attack, beside } = p99Of(result);
+  const ratio = p99Ratio(result)?.toFixed(2) ?? '?';
+  const each = p99Ratios(result).map((one) => one.toFixed(1));
+  const cores = `${coresOf(result).toFixed(1)} cores`;
   return [
     `${result.name}: peak ${bytesText(peakOf(result, 'ps-'))}${gatewayText(result)}`,
-    `p99 ${ms(attack)} / ${ms(beside)} = ${ratio?.toFixed(2) ?? '?'} (${coresOf(result).toFixed(1)} cores)`,
+    `p99 ${attack.toFixed(0)} / ${beside.toFixed(0)} ms, in pairs ${ratio} (${each.join(' ')}; ${cores})`,
     `lost ${lost} (killed ${killed}, for their size ${tooLarge})`,
     rows ? `${wrongOf(result)} wrong of ${rows.acknowledged} pushes` : 'rows not read',
     ...(ended === undefined ? [] : [`ended: ${ended}`]),

@@ -31,6 +31,11 @@ const HANGS_MS = 600_000;
 /** An attack that does not end in order after this time is left to the end of this process. */
 const STOP_MS = 30_000;
 
+export interface AttackPair {
+  attack: SteadyPhase;
+  beside: SteadyPhase;
+}
+
 /** Everything that a round found. Undefined: it did not get so far. */
 export interface RoundResult {
   name: string;
@@ -39,9 +44,9 @@ export interface RoundResult {
   /** Why the attack was ended before its time. */
   ended: string | undefined;
   quiet: SteadyPhase | undefined;
-  attack: SteadyPhase | undefined;
-  beside: SteadyPhase | undefined;
-  /** Cores that attackers took, and that the PS took beyond those of the quiet phase. */
+  /** The attack, and right after it the same on another job; as often as `--pairs` says. */
+  pairs: AttackPair[];
+  /** Cores that attackers took, and that the PS took beyond those of the quiet phase: the most of a pair. */
   cores: { attackers: number; ps: number };
   /** PS that were declared lost, and those that an attack killed. */
   lost: number;
@@ -72,7 +77,8 @@ export class OverloadRound {
   });
   private attacks: Attack[] = [];
   private readonly ended = new Set<Attack>();
-  /** The other job, while it is attacked. */
+  private readonly outcomes: AttackOutcome[] = [];
+  /** The other job. */
   private twin: OverloadJob | undefined;
 
   constructor(
@@ -84,7 +90,7 @@ export class OverloadRound {
   ) {
     this.result = {
       ...{ name: plan.name, peaks: {}, ended: undefined },
-      ...{ quiet: undefined, attack: undefined, beside: undefined },
+      ...{ quiet: undefined, pairs: [] },
       ...{
         cores: { attackers: 0, ps: 0 },
         lost: 0,
@@ -148,29 +154,55 @@ export class OverloadRound {
     const { result, plan, options } = this;
     await steady.ready;
     await job.fill(options.fillBytes);
-    this.attacks = plan.attacks.map((name) => ATTACKS[name](job));
-    for (const attack of this.attacks) await attack.prepare();
-    const ms = this.seconds * 1000;
+    const twin = await OverloadJob.start(plan.job, options, this.storeUrl);
+    this.twin = twin;
+    await this.prepare(job);
     const quietFrom = [monotonicMs(), job.cpuSeconds()] as const;
-    result.quiet = await this.measured(steady, () => pause(QUIET_SHARE * ms));
-    const begun = monotonicMs();
-    const [attackCpu, psCpu] = [this.attackCpu(), job.cpuSeconds()];
+    result.quiet = await this.measured(steady, () => pause(QUIET_SHARE * this.seconds * 1000));
     // The well-behaved client is not part of the attack, nor is what it costs the PS.
-    const quietCores = (psCpu - quietFrom[1]) / ((begun - quietFrom[0]) / 1000);
-    result.attack = await this.measured(steady, () => this.attacked(ATTACK_SHARE * ms));
-    const seconds = (monotonicMs() - begun) / 1000;
-    result.cores = {
-      attackers: (this.attackCpu() - attackCpu) / seconds,
-      ps: Math.max(0, (job.cpuSeconds() - psCpu) / seconds - quietCores),
-    };
-    const { pushed, ...attackers } = await this.endAttacks();
+    const quietCores = (job.cpuSeconds() - quietFrom[1]) / ((monotonicMs() - quietFrom[0]) / 1000);
+    for (let i = 0; i < options.pairs && result.ended === undefined; i++) {
+      if (i > 0) await this.prepare(job);
+      const attack = await this.underAttack(job, steady, quietCores);
+      const beside = await this.besideTwin(twin, steady);
+      result.pairs.push({ attack, beside });
+      await this.whole(job);
+    }
+    const { pushed, ...attackers } = outcomesOf(this.outcomes);
     result.attackers = attackers;
-    await this.whole(job);
-    result.beside = await this.besideTwin(steady, BESIDE_SHARE * ms);
-    await this.whole(job);
     const end = await steady.end();
     result.wrongPulls = end.wrong;
     result.rows = await checkRows(job.address, end, pushed);
+  }
+
+  /** The attacks of the plan on a job, with what they need of it. */
+  private async prepare(job: AttackedJob): Promise<void> {
+    this.attacks = this.plan.attacks.map((name) => ATTACKS[name](job));
+    for (const attack of this.attacks) await attack.prepare();
+  }
+
+  private async underAttack(
+    job: OverloadJob,
+    steady: SteadyClient,
+    quietCores: number,
+  ): Promise<SteadyPhase> {
+    const { result } = this;
+    const begun = monotonicMs();
+    const [attackCpu, psCpu] = [this.attackCpu(), job.cpuSeconds()];
+    const phase = await this.measured(steady, () => this.attacked(this.phaseMs(ATTACK_SHARE)));
+    const seconds = (monotonicMs() - begun) / 1000;
+    const most = (one: number, other: number) => Math.max(one, other);
+    result.cores = {
+      attackers: most(result.cores.attackers, (this.attackCpu() - attackCpu) / seconds),
+      ps: most(result.cores.ps, (job.cpuSeconds() - psCpu) / seconds - quietCores),
+    };
+    this.outcomes.push(await this.endAttacks());
+    await this.whole(job);
+    return phase;
+  }
+
+  private phaseMs(share: number): number {
+    return (share * this.seconds * 1000) / this.options.pairs;
   }
 
   private async measured(steady: SteadyClient, work: () => Promise<void>): Promise<SteadyPhase> {
@@ -213,16 +245,12 @@ export class OverloadRound {
    * The same attacks on another job: they take as much of the machine, in the same bursts, and nothing of the
    * PS of this job.
    */
-  private async besideTwin(steady: SteadyClient, ms: number): Promise<SteadyPhase> {
-    const { plan, options } = this;
+  private async besideTwin(twin: OverloadJob, steady: SteadyClient): Promise<SteadyPhase> {
     const own = this.attacks;
-    const twin = await OverloadJob.start(plan.job, options, this.storeUrl);
-    this.twin = twin;
-    this.attacks = plan.attacks.map((name) => ATTACKS[name](unharmed(twin)));
-    for (const attack of this.attacks) await attack.prepare();
+    await this.prepare(unharmed(twin));
     const phase = await this.measured(steady, async () => {
       const also = own.map((attack) => attack.beside?.());
-      await Promise.all([this.attacked(ms), ...also]);
+      await Promise.all([this.attacked(this.phaseMs(BESIDE_SHARE)), ...also]);
     });
     await this.endAttacks();
     return phase;

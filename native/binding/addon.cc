@@ -1,5 +1,8 @@
 // The entry point. Everything that lives as long as an environment hangs on its instance data, so the addon
 // can be loaded by the main thread and by any number of worker threads at once.
+#include <cmath>
+
+#include "binding/arguments.h"
 #include "binding/objects.h"
 
 #ifdef __GLIBC__
@@ -39,6 +42,21 @@ Napi::Value trimMemory(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+/** V8 counts so many bytes more, or fewer, of arrays outside of its heap, which make it collect garbage.
+ * Returns the sum. */
+Napi::Value countExternalMemory(const Napi::CallbackInfo& info) {
+  Arguments arguments(info);
+  const double bytes = arguments.number();
+  if (!arguments.ok()) return info.Env().Undefined();
+  if (!(std::abs(bytes) <= 9007199254740991.0)) {
+    arguments.refuse("bytes must be a number of bytes");
+    return info.Env().Undefined();
+  }
+  const auto change = static_cast<std::int64_t>(bytes);
+  const std::int64_t counted = Napi::MemoryManagement::AdjustExternalMemory(info.Env(), change);
+  return Napi::Number::New(info.Env(), static_cast<double>(counted));
+}
+
 Napi::Object load(Napi::Env env, Napi::Object exports) {
   keepFreedMemory();
   auto* classes = new Classes;
@@ -55,6 +73,7 @@ Napi::Object load(Napi::Env env, Napi::Object exports) {
   exports.Set("createMemory", Napi::Function::New<construct<&Classes::memory, 1>>(env, "createMemory"));
   exports.Set("createShard", Napi::Function::New<construct<&Classes::shard, 4>>(env, "createShard"));
   exports.Set("createSink", Napi::Function::New<construct<&Classes::sink, 5>>(env, "createSink"));
+  exports.Set("countExternalMemory", Napi::Function::New(env, countExternalMemory, "countExternalMemory"));
   exports.Set("trimMemory", Napi::Function::New(env, trimMemory, "trimMemory"));
   return exports;
 }

@@ -23,6 +23,11 @@ export interface NativeSystem {
    * for each 100 MB of it. With another C library than glibc nothing is kept, and nothing is done.
    */
   trimMemory(): void;
+  /**
+   * V8 counts so many bytes more of arrays outside of its heap, or fewer; returns the sum. After every 64 MB
+   * it collects the whole heap, which frees nothing where arrays are freed by hand.
+   */
+  countExternalMemory(bytes: number): number;
   /** Ends the mapping: the buffer and all views of it are empty from now on. */
   unmapShared(buffer: ArrayBuffer): void;
 }

@@ -7,6 +7,7 @@
  * A buffer is reused when its user has closed it and no socket has a frame in it any more.
  */
 import { invariant } from '../../common/errors.js';
+import { loadNative } from '../../engine/native.js';
 import { release } from './release.js';
 
 /** Bytes of room for a header. With a longer one, of some hundred items, the frame is a copy. */
@@ -95,6 +96,13 @@ export function bufferOf(part: Uint8Array): PartBuffer | undefined {
   return buffers.get(part.buffer);
 }
 
+/** V8 counts these bytes, or does not any more. */
+const counted = (bytes: number): void => void loadNative().countExternalMemory(bytes);
+
+/**
+ * Memory for parts. With `forLife`, it lives as long as its process, and V8 does not count it: it is freed by
+ * hand, and a burst of large answers would make V8 collect its whole heap after every 64 MB of them.
+ */
 export class PartMemory {
   /** Buffers that nobody uses, the one that was used last at the end. */
   private readonly free: PartBuffer[] = [];
@@ -102,6 +110,8 @@ export class PartMemory {
   private freeBytes = 0;
   /** Bytes of buffers that are open, or that a socket has a frame in. */
   lentBytes = 0;
+
+  constructor(private readonly forLife = false) {}
 
   /** A buffer for parts of `bytes` altogether, each padded to a multiple of 8. */
   open(bytes: number): PartBuffer {
@@ -115,7 +125,9 @@ export class PartMemory {
       buffer.reopen();
       return this.lend(buffer);
     }
-    return this.lend(new PartBuffer(this, capacityFor(bytes)));
+    const buffer = new PartBuffer(this, capacityFor(bytes));
+    if (this.forLife) counted(-buffer.memory.byteLength);
+    return this.lend(buffer);
   }
 
   private lend(buffer: PartBuffer): PartBuffer {
@@ -126,6 +138,7 @@ export class PartMemory {
   /** Gives the buffer up without reusing it, because its parts may still be read. */
   abandon(buffer: PartBuffer): void {
     this.lentBytes -= buffer.memory.byteLength;
+    if (this.forLife) counted(buffer.memory.byteLength);
   }
 
   /** @internal */
@@ -137,6 +150,7 @@ export class PartMemory {
     while (this.freeBytes > KEPT_BYTES) {
       const oldest = this.free.shift()!;
       this.freeBytes -= oldest.memory.byteLength;
+      if (this.forLife) counted(oldest.memory.byteLength);
       release([oldest.memory]);
     }
   }

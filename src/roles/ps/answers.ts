@@ -19,7 +19,7 @@ const MAX_WAITING = 8;
 const MAX_LENT_BYTES = 64 << 20;
 
 export class Answers {
-  private readonly memory = new PartMemory();
+  private readonly memory = new PartMemory(true);
   private waiting: PartBuffer[] = [];
   /** Buffers of large answers that have all of their rows, and wait for the end of the turn. */
   private gathered: PartBuffer[] = [];

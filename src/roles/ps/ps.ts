@@ -330,8 +330,11 @@ class PsRuntime {
     this.turnScheduled = true;
     setImmediate(() => {
       this.turnScheduled = false;
+      // What other nodes wait for leaves before the work of this turn, which may take some milliseconds.
+      this.endTurn();
       this.run(this.step({ kind: 'turn', buffers: this.answers }));
       for (const client of this.behind) this.keep(client);
+      this.endTurn();
     });
   }
 
@@ -345,7 +348,7 @@ class PsRuntime {
 
   /** The messages of this turn of the event loop have been handled. */
   private endTurn(): void {
-    if (this.closed) return;
+    if (this.closed || !this.endScheduled) return;
     if (this.node?.needsFlush) this.run(this.step({ kind: 'flush' }));
     this.endScheduled = false;
     this.peers.flush();
