@@ -330,7 +330,7 @@ class PsRuntime {
     this.turnScheduled = true;
     setImmediate(() => {
       this.turnScheduled = false;
-      // What other nodes wait for leaves before the work of this turn, which may take some milliseconds.
+      // Messages that other nodes wait for leave before the work of this turn, which may take milliseconds.
       this.endTurn();
       this.run(this.step({ kind: 'turn', buffers: this.answers }));
       for (const client of this.behind) this.keep(client);

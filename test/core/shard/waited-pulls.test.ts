@@ -9,7 +9,7 @@ import { type NativeShard, PushStatus } from '../../../src/engine/native.js';
 const BYTES = 64 << 10;
 const PULL: PullItem = { client: 7, id: 1, first: 1, item: 0, bytes: BYTES, rows: 1, at: 0, since: 0 };
 
-/** What happens to the memory and to the answer, in order, when the engine says this. */
+/** The engine says this: events of the memory and of the answer, in order. */
 function served(engine: (memory: Uint8Array, at: number) => Uint8Array | number) {
   const log: string[] = [];
   const shard = {
