@@ -1,6 +1,6 @@
 /**
- * Who waits for an abort. A program may give one signal to any number of requests at once, and Node warns of
- * more than ten listeners as of a leak. So a signal has one listener, whoever waits for it.
+ * A signal has one listener, whoever waits for its abort: a program may give it to any number of requests at
+ * once, and Node warns of more than ten listeners as of a leak.
  */
 
 const waiting = new WeakMap<AbortSignal, Set<() => void>>();
