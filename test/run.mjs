@@ -34,7 +34,7 @@ async function run(title, command, args) {
   return status === 0;
 }
 
-/** Steps that run at once with the build of the native tests, because each has work for one core. */
+/** Steps that run beside what follows, because each has work for one core. */
 const together = [run('the addon under AddressSanitizer', process.execPath, ['native/test/addon-asan.mjs'])];
 
 if (has('cmake')) {
@@ -56,9 +56,7 @@ if (has('cmake')) {
   );
 }
 
-const [hasAddon] = await Promise.all(together);
-if (!hasAddon) missingTools.push('the addon under AddressSanitizer: see above');
-
+// The native tests end beside the others, which mostly wait.
 // Tests run the compiled CLI, so the present sources are compiled.
 await run('compile', process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-b', 'bench']);
 const vitest = join(root, 'node_modules/vitest/vitest.mjs');
@@ -69,6 +67,8 @@ await run('TypeScript tests', process.execPath, [
   'parts',
   ...process.argv.slice(2),
 ]);
+const [hasAddon] = await Promise.all(together);
+if (!hasAddon) missingTools.push('the addon under AddressSanitizer: see above');
 
 if (!existsSync(join(root, '../shared/data')))
   leftOut.push('tests on real data: ../shared/data is not there');

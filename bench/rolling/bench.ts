@@ -14,7 +14,6 @@ import { BenchReport } from '../common/report.js';
 import { RollingLoad } from './load.js';
 import type { RollingOptions } from './options.js';
 
-const CODE = { name: '4+1', code: '4+1', k: 4 };
 const STATUS_MS = 20;
 /** A PS drains and is up again in at most so many times of what it was given. */
 const STEP = 1.5;
@@ -132,17 +131,17 @@ async function story(client: Client, cluster: Processes, options: RollingOptions
 
 /** @throws BAD_ARGUMENT, TIMEOUT when a PS does not come back */
 export async function run(options: RollingOptions): Promise<void> {
-  const { ps, dim, batch, sigterm } = options;
+  const { mode, ps, dim, batch, sigterm } = options;
   const report = new BenchReport('rolling', options);
   Object.assign(report.parameters, {
     ps,
-    code: CODE.code,
+    code: mode.code,
     dim,
     batch,
     timeoutMs: options.timeoutMs,
     sigterm,
   });
-  await withJob({ ps, mode: CODE }, async (cluster) => {
+  await withJob({ ps, mode }, async (cluster) => {
     const client = await connect(cluster.address);
     await story(client, cluster, options, report);
     await client.close();

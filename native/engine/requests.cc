@@ -53,10 +53,14 @@ void Shard::needKeys(const Table& table) {
   for (const std::uint32_t index : some) needed_.push_back(BlockRef{table.spec().id * 2 + kKeys, index}.id());
 }
 
-void Shard::needRows(const Plan& plan, std::uint32_t slot) {
-  const std::uint32_t index = plan.table->shape(kRows).blockOfSlot(slot);
-  if (!plan.table->absent(kRows).has(index)) return;
-  needed_.push_back(BlockRef{plan.table->spec().id * 2 + kRows, index}.id());
+void Shard::needRows(const Plan& plan) {
+  const Table& t = *plan.table;
+  if (!t.absent(kRows).count()) return;
+  for (const std::uint32_t slot : plan.slots) {
+    if (slot == kNone) continue;
+    const std::uint32_t index = t.shape(kRows).blockOfSlot(slot);
+    if (t.absent(kRows).has(index)) needed_.push_back(BlockRef{t.spec().id * 2 + kRows, index}.id());
+  }
 }
 
 void Shard::settleMissing() {
@@ -84,8 +88,7 @@ void Shard::planPush(Plan& plan) {
     plan.slots[i] = static_cast<std::uint32_t>(slot);
   }
   // Also for new slots: those just beyond the extent may fall into the last block, which may be absent.
-  if (!fits || !t.absent(kRows).count()) return;
-  for (const std::uint32_t slot : plan.slots) needRows(plan, slot);
+  if (fits) needRows(plan);
 }
 
 // Slots of the keys that are there, ascending and each once. A key that is not there has nothing to delete.
@@ -98,8 +101,7 @@ void Shard::planDeletion(Plan& plan) {
   std::erase(plan.slots, kNone);
   std::sort(plan.slots.begin(), plan.slots.end());
   plan.slots.erase(std::unique(plan.slots.begin(), plan.slots.end()), plan.slots.end());
-  if (!t.absent(kRows).count()) return;
-  for (const std::uint32_t slot : plan.slots) needRows(plan, slot);
+  needRows(plan);
 }
 
 // First the budget, then the system; both before anything changes.
@@ -302,10 +304,7 @@ Status Shard::pull(View section, const Allocate& allocate) {
     }
     plan.slots.resize(plan.tags.size());
     t.index().findMany(plan.tags.data(), plan.tags.size(), plan.slots.data());
-    if (!t.absent(kRows).count()) continue;
-    for (const std::uint32_t slot : plan.slots) {
-      if (slot != kNone) needRows(plan, slot);
-    }
+    needRows(plan);
   }
   if (!needed_.empty()) {
     settleMissing();

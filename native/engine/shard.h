@@ -180,7 +180,7 @@ class Shard {
   void needKeys(const Table& table);
   void planPush(Plan& plan);
   void planDeletion(Plan& plan);
-  void needRows(const Plan& plan, std::uint32_t slot);
+  void needRows(const Plan& plan);
   bool makeRoom();
   void settleMissing();
   void addKeys(const Plan& plan, bool initialize);

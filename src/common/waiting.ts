@@ -1,4 +1,5 @@
 /** Waits that end early: by a signal, or after a time. What was waited for is left to itself then. */
+import { onAbort } from './aborts.js';
 
 /** The promise, or `error()` as soon as the signal says so. */
 export function unlessAborted<T>(
@@ -10,9 +11,8 @@ export function unlessAborted<T>(
   promise.catch(() => {});
   if (signal.aborted) return Promise.reject(error());
   return new Promise((resolve, reject) => {
-    const onAbort = () => reject(error());
-    signal.addEventListener('abort', onAbort, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
+    const forget = onAbort(signal, () => reject(error()));
+    promise.then(resolve, reject).finally(forget);
   });
 }
 

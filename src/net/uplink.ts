@@ -3,6 +3,7 @@
  * reconnects by itself after the scheduler was restarted.
  */
 
+import { onAbort } from '../common/aborts.js';
 import { describe, KintsugiError } from '../common/errors.js';
 import { Retry } from '../core/shared/retry.js';
 import { limitText } from '../protocol/limits.js';
@@ -253,8 +254,8 @@ export class Uplink {
     this.link ??= link;
     link.watch(QUIET_MS, GONE_MS);
     link.send(this.options.introduce(this.identity));
-    const onAbort = () => fail(new KintsugiError('ABORTED', `connecting to ${scheduler} was aborted`));
-    signal?.addEventListener('abort', onAbort);
+    const aborted = () => fail(new KintsugiError('ABORTED', `connecting to ${scheduler} was aborted`));
+    const forget = onAbort(signal, aborted);
     const timer = setTimeout(
       () => fail(new KintsugiError('UNREACHABLE', `the scheduler at ${scheduler} does not answer`)),
       timeoutMs,
@@ -266,7 +267,7 @@ export class Uplink {
       throw error;
     } finally {
       clearTimeout(timer);
-      signal?.removeEventListener('abort', onAbort);
+      forget();
     }
     this.redials.reset();
     this.silent.clear();

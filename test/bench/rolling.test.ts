@@ -26,7 +26,7 @@ it.each([[[]], [['--sigterm']]])(
       parameters: { statuses: number };
       steps: { name: string }[];
     };
-    expect(steps.length).toBe(6);
+    expect(steps.length).toBe(4);
     expect(parameters.statuses).toBeGreaterThan(0);
     // Times of a smoke mean nothing.
     expect(goals.filter(({ is }) => is === 'exactly').map(({ name, value }) => [name, value])).toEqual([

@@ -4,12 +4,16 @@
  */
 import { describe, expect, it } from 'vitest';
 import { loadNative } from '../../src/engine/native.js';
+import type { SimConfig } from '../../src/sim/config.js';
 import { World } from '../../src/sim/world.js';
 
 const native = loadNative();
 
+/** As `--pin` gives them. */
+const LOSSES_AND_DROPS = { profile: 'losses', extra: 'a7 r3 a5', deletions: false } as Partial<SimConfig>;
+
 describe('a schedule that has shown a bug', () => {
-  it.each([
+  it.each<[number, string, Partial<SimConfig>?]>([
     [61_000_530, 'sinks of a shard beyond repair took the room of other sinks to ask the same node'],
     [62_002_139, 'the same, in another place'],
     [78_001_474, 'the same, until the schedule changed'],
@@ -19,8 +23,13 @@ describe('a schedule that has shown a bug', () => {
     [33_000_745, 'a push of an earlier process came after a rate was set'],
     [34_000_167, 'small turns had no room for answers in slices, and clients asked again'],
     [34_002_066, 'a push of an earlier process came between two slices of an answer'],
-  ])('%i: %s', (seed) => {
-    const { result, message } = new World(seed, {}, native).run();
+    [
+      51_000_262,
+      'an owner that asked anew after a drop passed for one that asks too often',
+      LOSSES_AND_DROPS,
+    ],
+  ])('%i: %s', (seed, _, pinned = {}) => {
+    const { result, message } = new World(seed, pinned, native).run();
     expect({ result, message }).not.toMatchObject({ result: 'violation' });
   });
 });

@@ -191,7 +191,10 @@ export interface SchedulerPolicy {
   balanceJoining: boolean;
   /** A worker's lease on a range of samples that it does not report on is lost after this time. */
   leaseMs: number;
-  /** Failures at one batch after which its range of samples is set aside. */
+  /**
+   * Failures at one batch after which its range of samples is set aside. A lease that expired may be one
+   * (src/core/scheduler/samples/doubts.ts).
+   */
   maxRangeFailures: number;
   /** Reported batches of a range that need not be durable yet. */
   maxUnsavedBatches: number;

@@ -3,6 +3,7 @@
  * recovered. An owner of a shard that is beyond repair would never answer, so the scheduler is asked
  * regularly whether it is.
  */
+import { onAbort } from '../../common/aborts.js';
 import { KintsugiError } from '../../common/errors.js';
 import type { JobStatus, MessageOf } from '../../protocol/messages.js';
 import type { RequestOptions } from './options.js';
@@ -43,7 +44,7 @@ export function unlessLost<T>(
   // With a reason of its own an abort makes no error, which would cost more than the question.
   const abort = () => stop.abort(OVER);
   if (signal?.aborted) abort();
-  signal?.addEventListener('abort', abort);
+  const forget = onAbort(signal, abort);
   return new Promise<T>((resolve, reject) => {
     const look = async () => {
       const { unrecoverable } = await statusOf(session);
@@ -56,7 +57,7 @@ export function unlessLost<T>(
     stop.signal.addEventListener('abort', () => clearInterval(timer));
     work(stop.signal).then(resolve, reject);
   }).finally(() => {
-    signal?.removeEventListener('abort', abort);
+    forget();
     abort();
   });
 }

@@ -2,6 +2,7 @@
  * The bytes of pushes, or of answers, that may be under way at once: a request that does not fit waits for
  * the requests before it.
  */
+import { onAbort } from '../../common/aborts.js';
 import { aborted, type KintsugiError } from '../../common/errors.js';
 
 /** `maxInFlightBytes` of a client that names no other. */
@@ -33,22 +34,21 @@ export class InFlightRoom {
     if (this.ended) throw this.ended;
     if (signal?.aborted) throw aborted();
     await new Promise<void>((resolve, reject) => {
-      const onAbort = () => {
-        waiter.settle(aborted());
-        // A push that did not fit behind it may fit now.
-        this.handOut();
-      };
       const waiter: Waiter = {
         bytes,
         settle: (error) => {
           this.waiting.delete(waiter);
-          signal?.removeEventListener('abort', onAbort);
+          forget();
           if (error) reject(error);
           else resolve();
         },
       };
       this.waiting.add(waiter);
-      signal?.addEventListener('abort', onAbort);
+      const forget = onAbort(signal, () => {
+        waiter.settle(aborted());
+        // A push that did not fit behind it may fit now.
+        this.handOut();
+      });
     });
   }
 

@@ -4,6 +4,7 @@
  * which are numbers of requests.
  */
 
+import { onAbort } from '../../common/aborts.js';
 import { aborted, causedBy, type ErrorCode, KintsugiError } from '../../common/errors.js';
 import { MAX_TIMER_MS } from '../../common/options.js';
 import {
@@ -239,11 +240,11 @@ export class Session {
       await new Promise<void>((resolve) => {
         const done = () => {
           this.mapWaiters.delete(done);
-          for (const { signal } of stops) signal.removeEventListener('abort', done);
+          for (const forget of forgets) forget();
           resolve();
         };
         this.mapWaiters.add(done);
-        for (const { signal } of stops) signal.addEventListener('abort', done);
+        const forgets = stops.map(({ signal }) => onAbort(signal, done));
       });
     }
   }
@@ -317,13 +318,12 @@ export class Session {
     checkQuestion(message);
     let timer: NodeJS.Timeout | undefined;
     let limit: NodeJS.Timeout | undefined;
-    let onAbort: (() => void) | undefined;
+    let forget: (() => void) | undefined;
     try {
       return await new Promise<Message>((resolve, reject) => {
         const late = new KintsugiError('UNREACHABLE', `the scheduler at ${this.scheduler} does not answer`);
         if (limitMs !== undefined) limit = setTimeout(() => reject(late), Math.min(limitMs, MAX_TIMER_MS));
-        onAbort = () => reject(aborted());
-        signal?.addEventListener('abort', onAbort);
+        forget = onAbort(signal, () => reject(aborted()));
         this.replies.set(id, (reply) => (this.closed ? reject(this.closed) : resolve(reply)));
         // A question that no frame can hold is found out by the first send that has a connection.
         const send = () => {
@@ -339,7 +339,7 @@ export class Session {
     } finally {
       clearInterval(timer);
       clearTimeout(limit);
-      if (onAbort) signal?.removeEventListener('abort', onAbort);
+      forget?.();
       this.replies.delete(id);
     }
   }
@@ -365,18 +365,18 @@ export class Session {
     if (options.signal?.aborted) throw aborted();
     const ticket = this.nextTicket++;
     return new Promise<void>((resolve, reject) => {
-      const onAbort = () => {
+      const forget = onAbort(options.signal, () => {
+        forget();
         this.waiting.delete(ticket);
         this.run(this.core.step({ kind: 'forget', ticket }));
         reject(aborted());
-      };
-      options.signal?.addEventListener('abort', onAbort, { once: true });
+      });
       waiting.resolve = () => {
-        options.signal?.removeEventListener('abort', onAbort);
+        forget();
         resolve();
       };
       waiting.reject = (error) => {
-        options.signal?.removeEventListener('abort', onAbort);
+        forget();
         reject(error);
       };
       this.waiting.set(ticket, waiting as WaitingAnswer);

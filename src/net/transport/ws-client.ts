@@ -7,6 +7,7 @@
  */
 import { isIP, type Socket } from 'node:net';
 import { WebSocket } from 'ws';
+import { onAbort } from '../../common/aborts.js';
 import { describe, KintsugiError } from '../../common/errors.js';
 import { clientHandshake, GATE_HEADER, gatePass } from './auth.js';
 import { Connection } from './connection.js';
@@ -32,7 +33,7 @@ export function dialWs(options: DialOptions, limits: TransportLimits): Promise<L
     const socket = new WsSocket(ws, where, limits);
     const settle = (outcome: () => void): void => {
       clearTimeout(timer);
-      signal?.removeEventListener('abort', abort);
+      forget();
       outcome();
     };
     const fail = (error: KintsugiError): void => {
@@ -47,7 +48,7 @@ export function dialWs(options: DialOptions, limits: TransportLimits): Promise<L
       () => fail(new KintsugiError('UNREACHABLE', `${where} did not answer within ${timeoutMs} ms`)),
       timeoutMs,
     );
-    signal?.addEventListener('abort', abort, { once: true });
+    const forget = onAbort(signal, abort);
     let connected = false;
     const received = options.received?.open('free');
     const connection: Connection = new Connection(socket, {

@@ -66,8 +66,28 @@ export const DATA_MUTANTS: readonly Mutant[] = [
   {
     name: 'samples: a range is given to somebody while another one has it',
     file: 'scheduler/samples/samples',
-    from: 'holders.of(0)[0] ?? this.fresh(live)',
+    from: 'firstFree(live, this.policy.maxRangeFailures) ?? this.fresh(live)',
     to: '[...live.state.open.values()].find((each) => each.worker !== worker) ?? this.fresh(live)',
+  },
+  {
+    name: 'samples: a range does not wait for what is in doubt',
+    file: 'scheduler/samples/live',
+    from: '!doubts.holdBack(range, maxFailures)',
+    to: 'true',
+    scenario: {
+      test: 'test/core/scheduler/expired-leases.test.ts',
+      because: 'in schedules it is the workers that fail, and no batch is at fault',
+    },
+  },
+  {
+    name: 'samples: nobody confirms what is in doubt',
+    file: 'scheduler/samples/samples',
+    from: 'if (reason === EXPIRED && live.doubts.add(range, this.time))',
+    to: 'if (reason === EXPIRED)',
+    scenario: {
+      test: 'test/core/scheduler/expired-leases.test.ts',
+      because: 'in schedules it is the workers that fail, and no batch is at fault',
+    },
   },
   {
     name: 'samples: the session of a range does not end',

@@ -29,8 +29,8 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
   {
     name: 'checkpoint: what was held is not ended after a crash of the scheduler',
     file: 'scheduler/samples/samples',
-    from: 'this.endOrphans();',
-    to: '',
+    from: 'of orphans(ledger.state)',
+    to: 'of []',
   },
   {
     name: 'checkpoint: a new owner is asked for what changed since a snapshot of the old one',
@@ -244,7 +244,7 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'barrier: what a lost worker did of a range is not waited for',
-    file: 'scheduler/samples/samples',
+    file: 'scheduler/samples/state',
     from: 'return !partial && ',
     to: 'return ',
     scenario: {

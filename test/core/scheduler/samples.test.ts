@@ -161,7 +161,7 @@ describe('leases', () => {
     expect(next).toMatchObject({ range: { number: 0 }, session: slow.session, done: 2, begun: 4 });
     book.report(1, slow, 5);
     expect(book.lostTo(1)).toEqual([0, 0]);
-    // The lost worker is not believed, unless it has finished: then every batch is durable.
+    // The lost worker is believed once, of what is durable, and when it has finished.
     book.release(1, slow, 'returned', { done: 7, begun: 7 });
     book.release(1, slow, 'failed', { batch: 2 });
     expect(book.status()).toMatchObject({ finished: 0, open: 2 });

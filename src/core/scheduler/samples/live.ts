@@ -2,6 +2,7 @@
 import type { PeerId } from '../../../protocol/map.js';
 import type { DatasetStatus } from '../../../protocol/samples.js';
 import { Clocks } from './clocks.js';
+import { Doubts } from './doubts.js';
 import { Holders } from './holders.js';
 import { RangePlan, rangesLeft } from './ranges.js';
 import type { DatasetState, OpenRange } from './state.js';
@@ -17,8 +18,10 @@ export interface LiveDataset {
    * Range -> milliseconds at which its lease ends.
    */
   deadlines: Map<number, number>;
-  /** Milliseconds before which no lease ends. */
+  /** Milliseconds before which no lease and no doubt ends. */
   dueAt: number;
+  /** Leases that expired, and of which it is not known why. */
+  doubts: Doubts;
   /** Range -> its batches that are done by the durable state. */
   saved: Map<number, number>;
   /** Worker -> the request that waits for a range. */
@@ -26,7 +29,7 @@ export interface LiveDataset {
   clocks: Clocks;
 }
 
-export function newLive(index: number, state: DatasetState): LiveDataset {
+export function newLive(index: number, state: DatasetState, leaseMs: number): LiveDataset {
   return {
     index,
     state,
@@ -34,21 +37,36 @@ export function newLive(index: number, state: DatasetState): LiveDataset {
     holders: new Holders(state.open),
     deadlines: new Map(),
     dueAt: Number.POSITIVE_INFINITY,
+    doubts: new Doubts(leaseMs),
     saved: new Map(),
     waiting: new Map(),
     clocks: new Clocks(state.spec.staleness),
   };
 }
 
-export function report(range: OpenRange, done: number, begun: number): void {
+/** Takes what a worker says of a range. Batches that are durable stay so, whoever has the lease. */
+export function report({ doubts }: LiveDataset, range: OpenRange, done: number, begun: number): void {
   range.done = Math.max(range.done, done);
   range.begun = Math.max(range.begun, begun, range.done);
+  doubts.passed(range);
 }
 
 /** Moves all deadlines by time in which no worker could report. */
 export function delay(live: LiveDataset, ms: number): void {
   for (const [number, deadline] of live.deadlines) live.deadlines.set(number, deadline + ms);
+  live.doubts.delay(ms);
   live.dueAt += ms;
+}
+
+/** The next range that was handed back, or lost by its worker, and does not wait for what is in doubt. */
+export function firstFree({ holders, doubts }: LiveDataset, maxFailures: number): OpenRange | undefined {
+  return holders.of(0).find((range) => !doubts.holdBack(range, maxFailures));
+}
+
+/** Where the samples of a range are, for people. */
+export function placeOf({ plan, state }: LiveDataset, { number, piece }: OpenRange) {
+  const where = plan.at(number, piece);
+  return { ...where, fileName: state.spec.files[where.file]?.name ?? '' };
 }
 
 export function isComplete({ state, plan }: LiveDataset): boolean {

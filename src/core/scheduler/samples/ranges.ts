@@ -31,6 +31,18 @@ export function splitMix(seed: number): () => number {
   };
 }
 
+/**
+ * Takes new sizes; returns the files that have grown. Files only grow, so a size below the known one is an
+ * older look at the file.
+ */
+export function grow(growth: readonly FileGrowth[], sizes: readonly number[]): number[] {
+  return [...growth.entries()].flatMap(([file, grown]) => {
+    if (sizes[file]! <= grown.size) return [];
+    grown.size = sizes[file]!;
+    return [file];
+  });
+}
+
 /** Number of ranges that are available and not handed out. */
 export function rangesLeft({ files }: Pick<DatasetSpec, 'files'>, growth: readonly FileGrowth[]): number {
   return growth.reduce((sum, { size, given }, file) => {

@@ -9,20 +9,29 @@
  */
 import type { ErrorCode } from '../../../common/errors.js';
 import { datasetDifference, datasetProblem, onlyKnownDataset } from '../../../protocol/dataset-rules.js';
-import { limitText } from '../../../protocol/limits.js';
 import type { PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
 import { type SetAside, UNBOUNDED } from '../../../protocol/samples.js';
 import { asideKey, cursorKey, datasetKey, epochKey, fileKey, openKey } from '../entries.js';
 import type { Ledger } from '../ledger.js';
 import { Cut } from './cut.js';
-import { delay, isComplete, type LiveDataset, newLive, report, statusOf } from './live.js';
+import type { Doubt } from './doubts.js';
+import {
+  delay,
+  firstFree,
+  isComplete,
+  type LiveDataset,
+  newLive,
+  placeOf,
+  report,
+  statusOf,
+} from './live.js';
 import type { SamplesPolicy } from './policy.js';
-import { nextPiece } from './ranges.js';
+import { grow, nextPiece } from './ranges.js';
 import { roomProblem } from './room.js';
-import type { DatasetState, OpenRange } from './state.js';
+import { type DatasetState, isExact, newDataset, type OpenRange, orphans } from './state.js';
 
-const MAX_DATASETS = 256;
+const EXPIRED = 'its lease expired';
 
 /** Messages of clients about samples. */
 export type SamplesMessage = MessageOf<
@@ -53,19 +62,11 @@ export class Samples {
       for (const { worker } of state.open.values())
         if (worker !== 0) this.absent.set(worker, Number.POSITIVE_INFINITY);
     }
-    this.endOrphans();
-  }
-
-  /** Sessions of ranges that were over, and held for a checkpoint that an earlier scheduler was making. */
-  private endOrphans(): void {
-    const { sessions, datasets } = this.ledger.state;
-    const open = new Set(datasets.flatMap((state) => [...state.open.values()].map(({ session }) => session)));
-    for (const { id, leased } of [...sessions.values()])
-      if (!leased && !open.has(id)) this.ledger.endSession(id);
+    for (const id of orphans(ledger.state)) ledger.endSession(id);
   }
 
   private add(state: DatasetState): LiveDataset {
-    const live = newLive(this.live.size, state);
+    const live = newLive(this.live.size, state, this.policy.leaseMs);
     this.live.set(state.name, live);
     return live;
   }
@@ -113,7 +114,7 @@ export class Samples {
       live.clocks.stop(worker);
       this.grant(live);
     }
-    if (this.holds(worker)) this.absent.set(worker, this.time + this.policy.reconnectMs);
+    if (this.isAwaited(worker)) this.absent.set(worker, this.time + this.policy.reconnectMs);
   }
 
   /** The session of the worker is over, and with it its id. */
@@ -125,8 +126,9 @@ export class Samples {
     }
   }
 
-  private holds(worker: PeerId): boolean {
-    return [...this.live.values()].some(({ holders }) => holders.has(worker));
+  /** The worker has a range, or lost one and may come back. */
+  private isAwaited(worker: PeerId): boolean {
+    return [...this.live.values()].some(({ holders, doubts }) => holders.has(worker) || doubts.has(worker));
   }
 
   /** `slept`: milliseconds in which this process did not run. They do not count towards deadlines. */
@@ -146,13 +148,15 @@ export class Samples {
 
   /** Thousands of leases are looked at once in the time of one, and not at every tick. */
   private loseLate(live: LiveDataset, now: number): void {
+    this.confirm(live, live.doubts.takeOverdue(now));
     live.dueAt = Number.POSITIVE_INFINITY;
     for (const range of [...live.state.open.values()]) {
       const deadline = live.deadlines.get(range.number);
       if (deadline === undefined || range.worker === 0) continue;
-      if (now >= deadline) this.lose(live, range, 'its lease expired');
+      if (now >= deadline) this.lose(live, range, EXPIRED);
       else live.dueAt = Math.min(live.dueAt, deadline);
     }
+    live.dueAt = Math.min(live.dueAt, live.doubts.dueAt);
   }
 
   private keep(live: LiveDataset, number: number): void {
@@ -171,6 +175,7 @@ export class Samples {
     this.absent.delete(worker);
     this.event('worker.lost', { client: worker });
     for (const live of this.live.values()) {
+      this.confirm(live, live.doubts.takeOf(worker));
       for (const range of live.holders.of(worker)) this.lose(live, range, 'its worker was lost');
     }
   }
@@ -193,18 +198,9 @@ export class Samples {
     if (!paused) for (const live of this.live.values()) this.serve(live);
   }
 
-  /**
-   * True if the scheduler knows for every open range which batches were begun: its worker has said so
-   * (`told`), or has handed the range back. A worker that was lost may have begun more batches than it
-   * reported.
-   */
+  /** The scheduler knows for every open range which batches were begun. `told`: its worker has said so. */
   isExact(told: (name: string, range: OpenRange) => boolean): boolean {
-    return this.ledger.state.datasets.every(({ name, open }) =>
-      [...open.values()].every((range) => {
-        const { worker, partial, begun, done } = range;
-        return !partial && (told(name, range) || (worker === 0 && begun === done));
-      }),
-    );
+    return isExact(this.ledger.state.datasets, told);
   }
 
   endCut(): void {
@@ -224,17 +220,12 @@ export class Samples {
       if (problem) return refuse(`data set "${name}" of this job has ${problem}`);
       return this.answer(from, { t: 'datasetOpened', id, spec: known.state.spec });
     }
+    const { datasets } = this.ledger.state;
     const problem = datasetProblem(spec);
     if (problem) return refuse(problem);
-    const { datasets } = this.ledger.state;
-    if (datasets.length >= MAX_DATASETS)
-      return refuse(limitText('the job has no room for a data set', 'maxDatasets', MAX_DATASETS), 'LIMIT');
     const noRoom = roomProblem(datasets, spec);
-    if (noRoom) return refuse(noRoom, 'LIMIT');
-    const samples = new Array<number>(spec.epochs).fill(0);
-    const growth = spec.follow && { growth: spec.files.map(() => ({ size: 0, given: 0 })) };
-    const empty = { next: 0, open: new Map(), finished: 0, redone: 0, setAside: [] };
-    const state: DatasetState = { name, spec, ...empty, samples, ...growth };
+    if (noRoom) return refuse(noRoom.message, noRoom.code);
+    const state = newDataset(name, spec);
     datasets.push(state);
     const { plan, index } = this.add(state);
     this.ledger.touch(datasetKey(index));
@@ -243,7 +234,6 @@ export class Samples {
     this.answer(from, { t: 'datasetOpened', id, spec });
   }
 
-  /** Files only grow, so a size below the known one is an older look at the file. */
   private extend(from: PeerId, { id, name, sizes }: MessageOf<'extendDataset'>): void {
     const live = this.live.get(name);
     const growth = live?.state.growth;
@@ -251,11 +241,7 @@ export class Samples {
       const message = `data set "${name}" does not follow ${sizes.length} files`;
       return this.answer(from, { t: 'datasetExtended', id, sizes: [], code: 'BAD_ARGUMENT', message });
     }
-    for (const [file, grown] of growth.entries()) {
-      if (sizes[file]! <= grown.size) continue;
-      grown.size = sizes[file]!;
-      this.ledger.touch(fileKey(live.index, file));
-    }
+    for (const file of grow(growth, sizes)) this.ledger.touch(fileKey(live.index, file));
     this.answer(from, { t: 'datasetExtended', id, sizes: growth.map(({ size }) => size) });
     this.serve(live);
   }
@@ -277,7 +263,7 @@ export class Samples {
   private serve(live: LiveDataset): void {
     const { holders, waiting } = live;
     for (const [worker, request] of this.paused ? [] : waiting) {
-      const range = holders.of(0)[0] ?? this.fresh(live);
+      const range = firstFree(live, this.policy.maxRangeFailures) ?? this.fresh(live);
       if (!range) break;
       waiting.delete(worker);
       holders.give(range, worker);
@@ -325,7 +311,7 @@ export class Samples {
       this.answer(from, { t: 'rangeLost', name, number, lease });
       return;
     }
-    report(range, done, begun);
+    report(live, range, done, begun);
     this.keep(live, number);
     if (range.done - (live.saved.get(number) ?? 0) >= this.policy.maxUnsavedBatches) {
       live.saved.set(number, range.done);
@@ -345,9 +331,14 @@ export class Samples {
       // A worker that was given up may have finished. Its batches have the same numbers, and all are durable.
       if (outcome === 'finished' && (mine || session === range.session)) this.finish(live, range, message);
       else if (mine) {
-        report(range, done, begun);
+        report(live, range, done, begun);
         if (outcome === 'failed') this.fail(live, range, message);
         else this.free(live, range);
+      } else if (session === range.session && live.doubts.settle(number, from, lease)) {
+        // The worker was only stopped, or slow, unless it says that the batch has failed.
+        report(live, range, done, begun);
+        this.touchRange(live, number);
+        if (outcome === 'failed') this.blame(live, range, message);
       }
       this.serve(live);
     }
@@ -376,6 +367,7 @@ export class Samples {
     this.touchRange(live, range.number);
     live.deadlines.delete(range.number);
     live.saved.delete(range.number);
+    live.doubts.forget(range.number);
     this.stopIfIdle(live, range.worker);
     this.ledger.endSession(range.session);
   }
@@ -397,23 +389,41 @@ export class Samples {
     const { worker, number, lease, done } = range;
     this.answer(worker, { t: 'rangeLost', name: live.state.name, number, lease });
     this.event('range.lost', { name: live.state.name, range: number, client: worker, done, reason });
-    this.fail(live, range, { batch: done, code: 'TIMEOUT', message: reason });
+    if (reason === EXPIRED && live.doubts.add(range, this.time)) this.takeBack(live, range);
+    else this.fail(live, range, { batch: done, code: 'TIMEOUT', message: reason });
     this.serve(live);
+  }
+
+  /** Nobody has cleared these leases, so their ranges have failed. */
+  private confirm(live: LiveDataset, doubts: readonly Doubt[]): void {
+    for (const { number } of doubts) {
+      const range = live.state.open.get(number);
+      if (!range) continue;
+      this.touchRange(live, number);
+      this.blame(live, range, { code: 'TIMEOUT', message: EXPIRED });
+    }
+    if (doubts.length > 0) this.serve(live);
   }
 
   /** Puts the range back into the queue, or sets it aside when it failed too often at one batch. */
   private fail(live: LiveDataset, range: OpenRange, failure: RangeFailure): void {
-    const { batch = range.done, code = 'INTERNAL', message = '' } = failure;
-    const { state, plan } = live;
-    range.failures = range.failedAt === batch ? range.failures + 1 : 1;
-    range.failedAt = batch;
+    this.takeBack(live, range);
+    this.blame(live, range, failure);
+  }
+
+  /** Frees a range whose worker may have begun more batches than it has reported. */
+  private takeBack(live: LiveDataset, range: OpenRange): void {
     range.partial = true;
     this.free(live, range);
+  }
+
+  private blame(live: LiveDataset, range: OpenRange, failure: RangeFailure): void {
+    const { batch = range.done, code = 'INTERNAL', message = '' } = failure;
+    range.failures = range.failedAt === batch ? range.failures + 1 : 1;
+    range.failedAt = batch;
     if (range.failures < this.policy.maxRangeFailures) return;
-    const where = plan.at(range.number, range.piece);
-    const fileName = state.spec.files[where.file]?.name ?? '';
-    const aside: SetAside = { ...where, fileName, batch, attempts: range.failures, code, message };
-    this.ledger.touch(asideKey(live.index, state.setAside.push(aside) - 1));
+    const aside: SetAside = { ...placeOf(live, range), batch, attempts: range.failures, code, message };
+    this.ledger.touch(asideKey(live.index, live.state.setAside.push(aside) - 1));
     this.forget(live, range);
     this.event('range.setAside', { ...aside });
   }

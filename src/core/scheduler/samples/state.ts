@@ -41,3 +41,37 @@ export interface DatasetState {
   /** The cursor of each file, when files grow; undefined: they do not. */
   growth?: FileGrowth[];
 }
+
+export function newDataset(name: string, spec: DatasetSpec): DatasetState {
+  const samples = new Array<number>(spec.epochs).fill(0);
+  const growth = spec.follow && { growth: spec.files.map(() => ({ size: 0, given: 0 })) };
+  const empty = { next: 0, open: new Map(), finished: 0, redone: 0, setAside: [] };
+  return { name, spec, ...empty, samples, ...growth };
+}
+
+/**
+ * True if for every open range it is known which batches were begun: its worker has said so (`told`), or has
+ * handed the range back. A worker that was lost may have begun more batches than it reported.
+ */
+export function isExact(
+  datasets: readonly DatasetState[],
+  told: (name: string, range: OpenRange) => boolean,
+): boolean {
+  return datasets.every(({ name, open }) =>
+    [...open.values()].every((range) => {
+      const { worker, partial, begun, done } = range;
+      return !partial && (told(name, range) || (worker === 0 && begun === done));
+    }),
+  );
+}
+
+interface SessionsOfRanges {
+  sessions: ReadonlyMap<PeerId, { id: PeerId; leased: boolean }>;
+  datasets: readonly DatasetState[];
+}
+
+/** Sessions of ranges that were over, and held for a checkpoint that an earlier scheduler was making. */
+export function orphans({ sessions, datasets }: SessionsOfRanges): PeerId[] {
+  const open = new Set(datasets.flatMap((state) => [...state.open.values()].map(({ session }) => session)));
+  return [...sessions.values()].flatMap(({ id, leased }) => (leased || open.has(id) ? [] : [id]));
+}
