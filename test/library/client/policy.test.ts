@@ -213,6 +213,7 @@ it('memory of rows that are gone is used again', async () => {
     await table.push(keys, new Float32Array(10 * DIM).fill(1));
   }
   expect((await keysIn(job, 'items')).length).toBeLessThan(200);
+  expect((await digest(job)).rows).toBe((await keysIn(job, 'items')).length);
   // Rows that are gone and not evicted yet are counted, too.
   expect((await listTables(job)).tables).toMatchObject([{ name: 'items', rows: expect.toSatisfy(isFew) }]);
 });
