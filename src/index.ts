@@ -37,6 +37,7 @@ export {
   type OptimizerSpec,
   optimizerOf,
 } from './engine/optimizers.js';
+export type { TablePolicy } from './engine/policies.js';
 export type { ScheduleKind, ScheduleSpec } from './engine/schedules.js';
 export {
   type CheckpointResult,

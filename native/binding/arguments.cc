@@ -203,6 +203,25 @@ bool readOptimizer(Napi::Value value, OptimizerParams& out) {
   return false;
 }
 
+/** A number from 1 on; 0 where there is none. */
+static bool readLife(Napi::Object object, const char* name, std::uint32_t& out) {
+  return object.Get(name).IsUndefined() || (toU32(object.Get(name), kMostAge - 1, out) && out >= 1);
+}
+
+bool readPolicy(Napi::Value value, LifePolicy& out) {
+  if (value.IsUndefined()) return true;
+  if (!value.IsObject()) return false;
+  const auto object = value.As<Napi::Object>();
+  const Napi::Value rare = object.Get("minFrequency");
+  if (!rare.IsUndefined()) {
+    if (!rare.IsObject()) return false;
+    const auto parts = rare.As<Napi::Object>();
+    if (!readLife(parts, "sightings", out.rareBelow) || !readLife(parts, "ttl", out.rareTtl)) return false;
+    if (!out.rareBelow || !out.rareTtl) return false;
+  }
+  return readLife(object, "ttl", out.ttl) && readLife(object, "counter", out.admitAt) && out.any();
+}
+
 bool readTable(Napi::Value value, TableSpec& out) {
   if (!value.IsObject()) return false;
   const auto object = value.As<Napi::Object>();
@@ -211,7 +230,8 @@ bool readTable(Napi::Value value, TableSpec& out) {
   out.seed = static_cast<std::uint64_t>(seed);
   return toU32(object.Get("id"), 0x7FFFFFFF, out.id) && toU32(object.Get("dim"), kMaxDim, out.dim) &&
          readOptimizer(object.Get("optimizer"), out.optimizer) &&
-         readInitializer(object.Get("initializer"), out.initializer);
+         readInitializer(object.Get("initializer"), out.initializer) &&
+         readPolicy(object.Get("policy"), out.policy);
 }
 
 Napi::Uint32Array toArray(Napi::Env env, const std::vector<std::uint32_t>& values) {

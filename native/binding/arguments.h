@@ -82,6 +82,7 @@ inline constexpr std::uint32_t kMaxShards = 1 << 20;
 
 bool readOptimizer(Napi::Value value, OptimizerParams& out);
 bool readTable(Napi::Value value, TableSpec& out);
+bool readPolicy(Napi::Value value, LifePolicy& out);
 
 /** Whether a new array has its memory. If not, either an exception is pending, or this thread is being
  * terminated and takes none. */

@@ -190,11 +190,14 @@ Napi::Value coefficientOf(const Napi::CallbackInfo& info) {
 Napi::Value rowWidth(const Napi::CallbackInfo& info) {
   Arguments arguments(info);
   const std::uint32_t dim = arguments.u32(kMaxDim);
-  OptimizerParams optimizer;
-  if (arguments.ok() && (dim < 1 || !readOptimizer(arguments.next(), optimizer)))
+  TableSpec spec;
+  spec.dim = dim;
+  if (arguments.ok() && (dim < 1 || !readOptimizer(arguments.next(), spec.optimizer)))
     arguments.refuse("not an optimizer, or dim is 0");
+  if (arguments.ok() && arguments.more() && !readPolicy(arguments.next(), spec.policy))
+    arguments.refuse("not a policy");
   if (!arguments.ok()) return info.Env().Undefined();
-  return Napi::Number::New(info.Env(), dim + stateFloats(optimizer, dim));
+  return Napi::Number::New(info.Env(), spec.width());
 }
 
 Napi::Value optimizers(const Napi::CallbackInfo& info) {

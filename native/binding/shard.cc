@@ -225,7 +225,7 @@ Napi::Value ShardObject::tableReady(const Napi::CallbackInfo& info) {
   Arguments arguments(info);
   const Table* table = shard_->table(arguments.u32());
   if (!arguments.ok()) return info.Env().Undefined();
-  return Napi::Boolean::New(info.Env(), table && table->ready());
+  return Napi::Boolean::New(info.Env(), !table || table->keysAreKnown());
 }
 
 Napi::Value ShardObject::addEquations(const Napi::CallbackInfo& info) {
@@ -328,6 +328,14 @@ Napi::Value ShardObject::stats(const Napi::CallbackInfo& info) {
     item.Set("extent", stats[i].extent);
     item.Set("absentKeyBlocks", static_cast<double>(stats[i].absentKeyBlocks));
     item.Set("absentRowBlocks", static_cast<double>(stats[i].absentRowBlocks));
+    const LifeCounts& counts = stats[i].counts;
+    if (stats[i].hasPolicy) {
+      auto life = Napi::Object::New(env);
+      life.Set("expired", static_cast<double>(counts.expired));
+      life.Set("rare", static_cast<double>(counts.rare));
+      life.Set("refused", static_cast<double>(counts.refused));
+      item.Set("life", life);
+    }
     list.Set(i, item);
   }
   return list;

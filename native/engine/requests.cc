@@ -56,11 +56,14 @@ void Shard::needKeys(const Table& table) {
 void Shard::needRows(const Plan& plan) {
   const Table& t = *plan.table;
   if (!t.absent(kRows).count()) return;
-  for (const std::uint32_t slot : plan.slots) {
-    if (slot == kNone) continue;
+  const auto need = [&](std::uint32_t slot) {
     const std::uint32_t index = t.shape(kRows).blockOfSlot(slot);
     if (t.absent(kRows).has(index)) needed_.push_back(BlockRef{t.spec().id * 2 + kRows, index}.id());
-  }
+  };
+  // The clock of a table with a policy lies in its first slot.
+  if (t.hasPolicy()) need(0);
+  for (const std::uint32_t slot : plan.slots)
+    if (slot != kNone) need(slot);
 }
 
 void Shard::settleMissing() {
@@ -114,7 +117,8 @@ bool Shard::makeRoom() {
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     const Plan& plan = plans_[i];
     if (!plan.table->makeRoom(static_cast<std::uint32_t>(plan.newTags.size()))) return false;
-    if (!plan.table->batch().expect(plan.tags.size())) return false;
+    const std::size_t more = plan.table->hasPolicy() ? plan.table->sweepOf(plan.tags.size()) + 1 : 0;
+    if (!plan.table->batch().expect(plan.tags.size() + more)) return false;
   }
   return true;
 }
@@ -145,31 +149,15 @@ Status Shard::push(View section) {
     if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
     if (!request_.tables[i].width) {
-      deleteRows(plan);
+      deleteRows(*plan.table, plan.slots);
     } else if (request_.mode) {
       applyRows(request_.tables[i], plan);
     } else {
       applyGradients(request_.tables[i], plan);
+      if (plan.table->hasPolicy() && !plan.tags.empty()) endStep(plan);
     }
   }
   return Status::Applied;
-}
-
-// In the order of `newTags`, which is the order in which their slots were planned. The initial row is a delta
-// like any other; a gradient then adds to it.
-void Shard::addKeys(const Plan& plan, bool initialize) {
-  Table& t = *plan.table;
-  const TableSpec& spec = t.spec();
-  initial_.resize(spec.width());
-  if (initialize) initialState(spec, initial_.data() + spec.dim);
-  for (const std::uint64_t tag : plan.newTags) {
-    const std::uint32_t slot = t.addKey(tag);
-    if (!initialize) continue;
-    initialValues(spec, tag - 1, initial_.data());
-    const std::uint32_t place = t.batch().touch(slot);
-    kernels().replaceRow(t.row(slot), reinterpret_cast<const std::uint8_t*>(initial_.data()),
-                         initial_.size() * 4, spec.stride(), t.batch().delta(place), place & kAddTo);
-  }
 }
 
 // Moves the slots of the distinct rows of a push to the front, in order of first occurrence, and fills
@@ -218,6 +206,7 @@ void Shard::sumGradients(const RequestTable& r, std::size_t distinct) {
 void Shard::applyGradients(const RequestTable& r, Plan& plan) {
   Table& t = *plan.table;
   if (!plan.newTags.empty()) addKeys(plan, true);
+  if (t.hasPolicy()) startAgain(plan);
   const std::size_t distinct = distinctRows(plan);
   RowSteps steps;
   steps.rows = t.row(0);
@@ -232,11 +221,16 @@ void Shard::applyGradients(const RequestTable& r, Plan& plan) {
     sumGradients(r, distinct);
     steps.gradients = reinterpret_cast<const std::uint8_t*>(gradients_.data());
   }
+  if (t.hasPolicy()) admit(r, plan, steps);
   const OptimizerParams& optimizer = t.spec().optimizer;
-  if (r.lr == kNoRate) return kernels().stepRows(optimizer, steps);
-  OptimizerParams now = optimizer;
-  now.lr = rateOf(r.lr);
-  kernels().stepRows(now, steps);
+  if (r.lr == kNoRate) {
+    kernels().stepRows(optimizer, steps);
+  } else {
+    OptimizerParams now = optimizer;
+    now.lr = rateOf(r.lr);
+    kernels().stepRows(now, steps);
+  }
+  if (t.hasPolicy()) seeRows(plan, distinct);
 }
 
 // Whole rows replace the rows that are there; of a repeated key the last row counts.
@@ -248,20 +242,20 @@ void Shard::applyRows(const RequestTable& r, const Plan& plan) {
     const std::uint32_t slot = plan.slots[i], place = t.batch().touch(slot);
     kernels().replaceRow(t.row(slot), r.rows + i * bytes, bytes, t.spec().stride(), t.batch().delta(place),
                          place & kAddTo);
+    if (t.hasPolicy()) takeLife(t, slot, place);
   }
 }
 
-// Rows become zeros, so that nothing of them is left, in parities, too.
-void Shard::deleteRows(const Plan& plan) {
-  if (plan.slots.empty()) return;
-  Table& t = *plan.table;
+// Rows become zeros, so that nothing of them is left, in parities, too. Slots are ascending, each once.
+void Shard::deleteRows(Table& t, const std::vector<std::uint32_t>& slots) {
+  if (slots.empty()) return;
   initial_.assign(t.spec().width(), 0);
-  for (const std::uint32_t slot : plan.slots) {
+  for (const std::uint32_t slot : slots) {
     const std::uint32_t place = t.batch().touch(slot);
     kernels().replaceRow(t.row(slot), reinterpret_cast<const std::uint8_t*>(initial_.data()),
                          initial_.size() * 4, t.spec().stride(), t.batch().delta(place), place & kAddTo);
   }
-  t.removeKeys(plan.slots);
+  t.removeKeys(slots);
   deletedAfter_ = snapshots_;
 }
 
@@ -279,6 +273,7 @@ std::uint8_t* Shard::copyRows(const RequestTable& r, const Plan& plan, std::uint
       std::memcpy(out + i * bytes, initial_.data(), bytes);
     }
   }
+  if (t.hasPolicy() && r.width > spec.dim) giveAges(t, plan.slots, out);
   const std::size_t used = bytes * r.count, padded = alignUp(used, 8);
   std::memset(out + used, 0, padded - used);
   return out + padded;
@@ -313,6 +308,7 @@ Status Shard::pull(View section, const Allocate& allocate) {
   std::uint8_t* out = allocate(bytes);
   if (!out) return Status::BadFrame;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
+    plans_[i].table->hideGone(plans_[i].slots);
     out = copyRows(request_.tables[i], plans_[i], out);
   }
   return Status::Applied;

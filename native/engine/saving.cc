@@ -18,6 +18,10 @@ Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun) {
     if (!t->stamps().settle(t->extent(), snapshots_)) return kNoMemory;
   }
   if (since > snapshots_ || since <= deletedAfter_) since = 0;
+  // Files that only add rows would leave rows that are gone, and the ages of the others.
+  for (const auto& [id, t] : tables_) {
+    if (t->hasPolicy()) since = 0;
+  }
   snapshot_ = std::make_unique<Snapshot>(*memory_);
   for (const auto& [id, t] : tables_) snapshot_->add(*t, since);
   begun = {++snapshots_, since, snapshot_->rows(), snapshot_->bytes()};
@@ -101,6 +105,11 @@ void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKey
   scatter(0, values, rows.values);
   if (state) scatter(values, state, rows.state);
   if (snapshots_) t.stamps().mark(plan.slots);
+  if (!t.hasPolicy()) return;
+  // The last row of a repeated key counts, and its age is taken once.
+  std::sort(plan.slots.begin(), plan.slots.end());
+  plan.slots.erase(std::unique(plan.slots.begin(), plan.slots.end()), plan.slots.end());
+  for (const std::uint32_t slot : plan.slots) t.setLife(slot, t.given(t.lifeOf(slot)));
 }
 
 Fault Shard::readValues(const WantedValues& wanted, std::size_t& count) {
@@ -118,6 +127,7 @@ Fault Shard::readValues(const WantedValues& wanted, std::size_t& count) {
   if (!collectTags(keys, plan)) return kReservedKey;
   plan.slots.resize(plan.tags.size());
   t->index().findMany(plan.tags.data(), plan.tags.size(), plan.slots.data());
+  t->hideGone(plan.slots);
   kernels().gatherRows(reinterpret_cast<std::uint8_t*>(wanted.into), t->row(0), spec.stride(),
                        std::size_t{spec.dim} * 4, plan.slots.data(), plan.slots.size());
   count = 0;

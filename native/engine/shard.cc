@@ -277,7 +277,8 @@ std::vector<ExtentOf> Shard::extentsOf(BlockList blocks) const {
 std::vector<TableStats> Shard::stats() const {
   std::vector<TableStats> list;
   for (const auto& [id, t] : tables_) {
-    list.push_back({id, t->index().size(), t->extent(), t->absent(kKeys).count(), t->absent(kRows).count()});
+    list.push_back({id, t->index().size(), t->extent(), t->absent(kKeys).count(), t->absent(kRows).count(),
+                    t->hasPolicy(), t->counts()});
   }
   return list;
 }

@@ -26,6 +26,8 @@ struct TableStats {
   std::size_t rows;
   std::uint32_t extent;
   std::uint64_t absentKeyBlocks, absentRowBlocks;
+  bool hasPolicy;
+  LifeCounts counts;
 };
 
 struct ReadResult {
@@ -113,8 +115,8 @@ class Shard {
   void dropEquations() { equations_.clear(); }
 
   /** A snapshot of all rows that changed after snapshot `since` began, as they are now; of all rows if
-   * `since` is 0 or not a number that this shard has given, or if rows were deleted after that one. The open
-   * batch must be empty, and no block absent; one snapshot at a time. */
+   * `since` is 0 or not a number that this shard has given, if rows were deleted after that one, or if a
+   * table has a policy. The open batch must be empty, and no block absent; one snapshot at a time. */
   Fault beginSnapshot(std::uint32_t since, SnapshotBegun& begun);
   /** The next rows of the open snapshot. When there are none, `allocate` is not called and the snapshot is
    * over. MEMORY_LIMIT: the system refused memory for what changed; `endSnapshot` is left to do. */
@@ -186,7 +188,16 @@ class Shard {
   void addKeys(const Plan& plan, bool initialize);
   void applyGradients(const RequestTable& r, Plan& plan);
   void applyRows(const RequestTable& r, const Plan& plan);
-  void deleteRows(const Plan& plan);
+  void deleteRows(Table& t, const std::vector<std::uint32_t>& slots);
+  void beginRows(const Table& t);
+  void putInitial(Table& t, std::uint32_t slot);
+  // The life of rows (life.cc), in tables with a policy.
+  void startAgain(const Plan& plan);
+  void admit(const RequestTable& r, const Plan& plan, RowSteps& steps);
+  void seeRows(const Plan& plan, std::size_t distinct);
+  void takeLife(Table& t, std::uint32_t slot, std::uint32_t place);
+  static void giveAges(const Table& t, const std::vector<std::uint32_t>& slots, std::uint8_t* rows);
+  void endStep(const Plan& plan);
   std::size_t distinctRows(Plan& plan);
   void sumGradients(const RequestTable& r, std::size_t distinct);
   std::uint8_t* copyRows(const RequestTable& r, const Plan& plan, std::uint8_t* out);
@@ -232,6 +243,7 @@ class Shard {
   std::vector<std::uint32_t> inverse_;  // for each key of the request its rank
   std::vector<float> gradients_;
   std::vector<float> initial_;
+  std::vector<std::uint32_t> sightings_, admittedSlots_, admittedPlaces_, swept_;
 };
 
 }  // namespace kintsugi

@@ -77,7 +77,9 @@ static RowArrays arraysOf(const TableSpec& spec, std::uint8_t* memory, std::size
                   row);
 }
 
-static void copyRows(const Table& table, const std::uint32_t* slots, std::size_t count, RowArrays to) {
+/** `clock`: of a table with a policy, by which rows have their ages. */
+static void copyRows(const Table& table, std::uint32_t clock, const std::uint32_t* slots, std::size_t count,
+                     RowArrays to) {
   const TableSpec& spec = table.spec();
   const std::size_t stride = spec.stride(), values = std::size_t{spec.dim} * 4,
                     state = spec.width() * std::size_t{4} - values;
@@ -88,6 +90,8 @@ static void copyRows(const Table& table, const std::uint32_t* slots, std::size_t
     kernels().gatherRows(to.values + at * values, table.row(0), stride, values, slots + at, n);
     if (state)
       kernels().gatherRows(to.state + at * state, table.row(0) + values, stride, state, slots + at, n);
+    for (std::size_t i = 0; table.hasPolicy() && i < n; i++)
+      storeAt(to.state + (at + i + 1) * state - kLifeWords * 4, 0, table.ageOf(slots[at + i], clock));
   }
 }
 
@@ -97,6 +101,8 @@ void Snapshot::add(const Table& table, std::uint32_t since) {
   part.left.fill(table.extent());
   if (since) table.stamps().removeOlder(since, part.left);
   for (const std::uint32_t slot : table.freeSlots()) part.left.remove(slot);
+  table.removeGone(part.left);
+  if (table.hasPolicy()) part.clock = table.clock();
   if (!part.left.count()) return;
   rows_ += part.left.count();
   bytes_ += part.left.count() * rowBytes(table.spec());
@@ -135,7 +141,7 @@ void Snapshot::keep(const Table& table, const std::vector<std::uint32_t>& slots)
     Page* page = pageFor(part, slots_.size() - at);
     if (!page) return giveUp();
     const std::size_t n = std::min<std::size_t>(page->room - page->count, slots_.size() - at);
-    copyRows(table, slots_.data() + at, n,
+    copyRows(table, part.clock, slots_.data() + at, n,
              arraysOf(table.spec(), page->memory.get(), page->room, page->count));
     page->count += static_cast<std::uint32_t>(n);
     part.kept += n;
@@ -192,7 +198,7 @@ bool Snapshot::read(std::size_t maxBytes, const AllocateRows& allocate) {
   if (!allocate(*part->table, kept + slots_.size(), to)) return true;
   takeKept(*part, kept, to);
   if (slots_.empty()) return true;
-  copyRows(*part->table, slots_.data(), slots_.size(), advanced(part->table->spec(), to, kept));
+  copyRows(*part->table, part->clock, slots_.data(), slots_.size(), advanced(part->table->spec(), to, kept));
   part->from = slots_.back() + 1;
   part->left.removeRange(slots_.front(), part->from);
   return true;

@@ -88,10 +88,11 @@ class Snapshot {
   /** The rows of one table that are still to be handed out. */
   struct Part {
     const Table* table;
-    BlockSet left;           // slots whose rows were neither handed out nor kept
-    std::uint32_t from = 0;  // no slot before this one is left
-    std::size_t kept = 0;    // rows in pages
-    std::deque<Page> pages;  // the last one takes more rows
+    BlockSet left;            // slots whose rows were neither handed out nor kept
+    std::uint32_t from = 0;   // no slot before this one is left
+    std::size_t kept = 0;     // rows in pages
+    std::uint32_t clock = 0;  // of a table with a policy, when the snapshot began
+    std::deque<Page> pages;   // the last one takes more rows
   };
 
   Part* find(const Table& table);

@@ -13,15 +13,17 @@ Table::Table(Memory& memory, const TableSpec& spec)
       columns_{Column(memory), Column(memory)},
       index_(memory),
       batch_(spec.stride()),
-      stamps_(memory) {}
+      stamps_(memory),
+      first_(spec.policy.any() ? 1 : 0),
+      lifeAt_(first_ ? (spec.width() - kLifeWords) * 4 : 0) {}
 
 std::uint64_t Table::slotForNew(std::uint32_t n) const {
   if (n < free_.size()) return free_[free_.size() - 1 - n];
-  return std::uint64_t{extent_} + (n - free_.size());
+  return std::uint64_t{unused()} + (n - free_.size());
 }
 
 std::uint32_t Table::extentAfter(std::uint32_t newKeys) const {
-  return newKeys <= free_.size() ? extent_ : extent_ + (newKeys - static_cast<std::uint32_t>(free_.size()));
+  return newKeys <= free_.size() ? extent_ : unused() + (newKeys - static_cast<std::uint32_t>(free_.size()));
 }
 
 std::size_t Table::costOf(std::uint32_t newKeys) const {
@@ -36,7 +38,7 @@ std::size_t Table::costOf(std::uint32_t newKeys) const {
 
 bool Table::makeRoom(std::uint32_t newKeys) {
   if (!newKeys) return true;
-  if (newKeys > free_.size() && extent_ + std::uint64_t{newKeys - free_.size()} > maxSlots(spec_.stride()))
+  if (newKeys > free_.size() && unused() + std::uint64_t{newKeys - free_.size()} > maxSlots(spec_.stride()))
     return false;
   const std::uint32_t extent = extentAfter(newKeys);
   return columns_[kKeys].makeRoom(shapes_[kKeys].bytes(extent)) &&
@@ -52,7 +54,7 @@ void Table::grow(std::uint32_t newKeys) {
 std::uint32_t Table::addKey(std::uint64_t tag) {
   const auto slot = static_cast<std::uint32_t>(slotForNew(0));
   if (free_.empty()) {
-    extent_++;
+    extent_ = slot + 1;
   } else {
     free_.pop_back();
   }
@@ -91,7 +93,7 @@ void Table::enter(const std::vector<std::uint64_t>& tags, std::vector<std::uint3
     slots[i] = index_.enter(tags[i], next);
     if (slots[i] != next) continue;
     if (free_.empty()) {
-      extent_++;
+      extent_ = next + 1;
     } else {
       free_.pop_back();
     }
@@ -100,10 +102,16 @@ void Table::enter(const std::vector<std::uint64_t>& tags, std::vector<std::uint3
   grow(0);
 }
 
+// Where blocks of rows are absent nobody can say which rows are gone: these are listed.
+bool Table::isListed(std::uint32_t slot) const {
+  if (!first_ || absent_[kRows].has(0) || absent_[kRows].has(shapes_[kRows].blockOfSlot(slot))) return true;
+  return !isGone(slot, clock());
+}
+
 std::vector<std::uint64_t> Table::keysBySlot(std::uint32_t& slot, std::size_t max) const {
   std::vector<std::uint64_t> keys;
   for (; slot < extent_ && keys.size() < max; slot++) {
-    if (tags()[slot]) keys.push_back(tags()[slot] - 1);
+    if (tags()[slot] && isListed(slot)) keys.push_back(tags()[slot] - 1);
   }
   return keys;
 }
@@ -122,7 +130,7 @@ std::vector<std::uint64_t> Table::keysInOrder(std::uint64_t least, std::size_t m
   };
   for (std::uint32_t slot = 0; slot < extent_; slot++) {
     const std::uint64_t tag = tags()[slot];
-    if (tag <= least || tag > beyond) continue;
+    if (tag <= least || tag > beyond || !isListed(slot)) continue;
     keys.push_back(tag - 1);
     if (keys.size() >= 2 * max) shrink();
   }
@@ -135,7 +143,8 @@ Fault Table::adopt(std::uint32_t extent) {
   if (extent_ || !batch_.empty()) return badArgument("only an empty table can adopt a history");
   if (extent > maxSlots(spec_.stride())) return badArgument("extent is beyond the largest table");
   // Room for the index, too: it is needed when the last block of keys comes, which cannot be refused.
-  if (!makeRoom(extent)) return {"MEMORY_LIMIT", "the system refuses memory for the table"};
+  if (!makeRoom(extent - std::min(extent, first_)))
+    return {"MEMORY_LIMIT", "the system refuses memory for the table"};
   if (!extent) return {};
   // Charged without asking: a lost shard has to live somewhere, and refusing it here would lose data.
   for (const ColumnKind kind : {kKeys, kRows}) {
@@ -167,7 +176,7 @@ bool Table::install(ColumnKind kind, std::uint32_t index, const std::uint8_t* by
 void Table::rebuild() {
   index_.build(tags(), extent_);
   free_.clear();
-  for (std::uint32_t slot = extent_; slot-- > 0;) {
+  for (std::uint32_t slot = extent_; slot-- > first_;) {
     if (!tags()[slot]) free_.push_back(slot);
   }
   ready_ = true;

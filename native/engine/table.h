@@ -1,7 +1,10 @@
 // One table in one shard: its columns, its index, which blocks are absent, and its open batch. A row's slot
 // never changes; the slot of a key that was removed is used again, after the batch of the removal. Layout of
-// a row: values f32[dim], optimizer state, zeros up to a multiple of 16 bytes.
+// a row: values f32[dim], optimizer state, in a table with a policy the words of its life, zeros up to a
+// multiple of 16 bytes. Such a table has no key at slot 0: the row there has the clock of the table in the
+// place of its last step. So the clock is coded, recovered and followed as rows are.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -15,6 +18,12 @@
 #include "engine/table_spec.h"
 
 namespace kintsugi {
+
+/** Since the table is in this shard object: rows that went by themselves, and gradients that changed nothing
+ * because their row had not been seen often enough. */
+struct LifeCounts {
+  std::uint64_t expired = 0, rare = 0, refused = 0;
+};
 
 class Table {
  public:
@@ -44,6 +53,56 @@ class Table {
     return columns_[kRows].data() + std::size_t{slot} * shapes_[kRows].stride;
   }
   const std::uint64_t* tags() const { return reinterpret_cast<const std::uint64_t*>(columns_[kKeys].data()); }
+
+  bool hasPolicy() const { return first_ != 0; }
+  /** Keys can be listed. With a policy, rows say which of them are gone. */
+  bool keysAreKnown() const { return ready_ && (!first_ || !absent_[kRows].count()); }
+  /** The steps of a table with a policy. The block of slot 0 is present. */
+  std::uint32_t clock() const { return extent_ && lifeOf(0).last ? lifeOf(0).last : kFirstStep; }
+  /** The steps since the row was last seen. */
+  std::uint32_t ageOf(std::uint32_t slot, std::uint32_t clock) const {
+    const std::uint32_t last = lifeOf(slot).last;
+    return clock > last ? std::min(clock - last, kMostAge) : 0;
+  }
+  /** A row with a key that counts as not there: it waits for `evict`. Its block and the clock are present. */
+  bool isGone(std::uint32_t slot, std::uint32_t clock) const {
+    const Life life = lifeOf(slot);
+    const std::uint32_t ttl = spec_.policy.ttlOf(life.sightings);
+    return ttl && ageOf(slot, clock) > ttl;
+  }
+  /** Takes away slots that a snapshot of a table with a policy does not have: 0 and those of gone rows. */
+  void removeGone(BlockSet& slots) const;
+  /** Gives kNone to slots of gone rows of a table with a policy. The blocks of all rows are present. */
+  void hideGone(std::vector<std::uint32_t>& slots) const;
+  struct Life {
+    std::uint32_t last, sightings;
+  };
+  Life lifeOf(std::uint32_t slot) const {
+    const std::uint8_t* at = row(slot) + lifeAt_;
+    return {loadAt<std::uint32_t>(at, 0), loadAt<std::uint32_t>(at, 1)};
+  }
+  /** Without a delta. */
+  void setLife(std::uint32_t slot, Life life) {
+    std::uint8_t* at = row(slot) + lifeAt_;
+    storeAt(at, 0, life.last);
+    storeAt(at, 1, life.sightings);
+  }
+  /** The words of a row that is given with its age: without a delta. */
+  Life given(Life words) const {
+    return {clock() - std::min(words.last, kMostAge), std::min(words.sightings, kMostSteps)};
+  }
+  /** `setLife` whose change is added to the row's delta at `place`. */
+  void changeLife(std::uint32_t slot, Life life, std::uint32_t place);
+  /** The step of the push that is being applied. */
+  std::uint32_t nextStep() const { return std::min(clock() + 1, kMostSteps); }
+  /** A row that is gone is to become nothing, or a new row. */
+  void countGone(std::uint32_t slot);
+  void countRefused(std::size_t gradients) { counts_.refused += gradients; }
+  const LifeCounts& counts() const { return counts_; }
+  /** Slots that one push looks at, to evict those that are gone. */
+  std::uint32_t sweepOf(std::size_t keys) const;
+  /** The next rows that are gone, ascending: of the `count` slots after those of the last call. */
+  void sweep(std::uint32_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots);
 
   /** The slot that the `n`-th new key from now would get: free slots first, then beyond the extent. */
   std::uint64_t slotForNew(std::uint32_t n) const;
@@ -86,7 +145,10 @@ class Table {
 
  private:
   void rebuild();
+  bool isListed(std::uint32_t slot) const;
   void applyKeys(const DeltaTable& d);
+  /** The next slot of which no key was ever there. */
+  std::uint32_t unused() const { return extent_ > first_ ? extent_ : first_; }
 
   TableSpec spec_;
   ColumnShape shapes_[2];
@@ -99,6 +161,10 @@ class Table {
   std::vector<std::uint32_t> free_;   // the last one is used first
   std::vector<std::uint32_t> freed_;  // in the open batch, where a slot has one change of its key
   bool ready_ = true;
+  LifeCounts counts_;
+  std::uint32_t first_ = 0;   // slot that a key may have
+  std::uint32_t lifeAt_ = 0;  // in a row, of a table with a policy
+  std::uint32_t swept_ = 0;   // where the next sweep begins
 };
 
 }  // namespace kintsugi

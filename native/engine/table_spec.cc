@@ -51,8 +51,7 @@ void initialState(const TableSpec& spec, float* state) {
   const auto start = optimizer.initialState;
   const float value = start ? static_cast<float>(spec.optimizer.*start) : 0;
   const std::uint32_t zeros = optimizer.zeroVectors * spec.dim,
-                      own = stateFloats(spec.optimizer.kind, spec.dim),
-                      all = stateFloats(spec.optimizer, spec.dim);
+                      own = stateFloats(spec.optimizer.kind, spec.dim), all = spec.width() - spec.dim;
   for (std::uint32_t i = 0; i < all; i++) state[i] = i < zeros || i >= own ? 0 : value;
 }
 

@@ -17,15 +17,43 @@ struct InitializerParams {
   bool operator==(const InitializerParams&) const = default;
 };
 
+/** The policy of a table: rows go by themselves, and are not admitted at once. A step of a table is a push of
+ * gradients to it that its shard has applied: the clock of the table counts them. Zeros: rows stay, and have
+ * no words for it. */
+struct LifePolicy {
+  std::uint32_t ttl = 0;        // a row is gone that was last seen more steps ago; 0: never
+  std::uint32_t rareBelow = 0;  // a row that was seen fewer times...
+  std::uint32_t rareTtl = 0;    // ...is gone when it was last seen more than so many steps ago
+  std::uint32_t admitAt = 0;    // sightings from which on gradients change a row
+
+  bool any() const { return ttl || rareTtl || admitAt; }
+  /** The steps after which a row is gone that was seen so many times; 0: never. */
+  std::uint32_t ttlOf(std::uint32_t sightings) const {
+    return sightings < rareBelow && (!ttl || rareTtl < ttl) ? rareTtl : ttl;
+  }
+  bool operator==(const LifePolicy&) const = default;
+};
+
+/** The last words of a row in a table with a policy, u32 among floats: the step in which it was last seen,
+ * and how often pushes of gradients have brought its key. Where rows are given out or come in as a whole, the
+ * first word is the row's age instead: the steps since then. So rows go from one shard to another, whose
+ * clock is not the same. */
+inline constexpr std::uint32_t kLifeWords = 2;
+/** The clock of a table stops here: its words are no NaN. */
+inline constexpr std::uint32_t kMostSteps = 0x7F7FFFFF;
+/** A clock begins here, so that rows may come in that were last seen before. */
+inline constexpr std::uint32_t kFirstStep = 1u << 29, kMostAge = kFirstStep;
+
 struct TableSpec {
   std::uint32_t id = 0;
   std::uint32_t dim = 0;
   OptimizerParams optimizer;
   InitializerParams initializer;
   std::uint64_t seed = 0;
+  LifePolicy policy;
 
-  /** Floats of a whole row: values, then optimizer state. */
-  std::uint32_t width() const { return dim + stateFloats(optimizer, dim); }
+  /** Floats of a whole row: values, optimizer state, words of its life. */
+  std::uint32_t width() const { return dim + stateFloats(optimizer, dim) + (policy.any() ? kLifeWords : 0); }
   /** Bytes of a row in the slab. */
   std::uint32_t stride() const { return (width() * 4 + 15) / 16 * 16; }
 

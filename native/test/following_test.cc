@@ -11,6 +11,7 @@ namespace {
 std::vector<TableSpec> specs() {
   return {tableSpec(1, 1, OptimizerKind::Sgd, InitializerKind::Uniform),
           scheduled(tableSpec(2, 7, OptimizerKind::Adagrad, InitializerKind::Normal)),
+          withPolicy(tableSpec(4, 5, OptimizerKind::Adagrad, InitializerKind::Uniform), {6, 2, 3, 2}),
           tableSpec(9, 700, OptimizerKind::Adam, InitializerKind::Zeros)};  // rows wider than a block
 }
 
@@ -153,6 +154,7 @@ class Story {
       part.width = spec.width();
       for (std::uint64_t key = 0; key<2010; key += spec.dim> 100 ? 97 : 1) part.keys.push_back(key);
       parts.push_back(part);
+      if (spec.policy.any()) continue;  // rows that are gone wait to be evicted
       const Table& table = *follower_->table(spec.id);
       std::size_t known = 0;
       for (const auto& [id, key] : keys_) known += id == spec.id;

@@ -18,6 +18,8 @@ class Story : public Group {
               {scheduled(tableSpec(0, 5, OptimizerKind::Adagrad, InitializerKind::Uniform)),
                scheduled(tableSpec(3, 16, OptimizerKind::AdamW, InitializerKind::Normal)),
                tableSpec(4, 7, OptimizerKind::Ftrl, InitializerKind::Zeros),
+               withPolicy(tableSpec(5, 6, OptimizerKind::Adagrad, InitializerKind::Uniform), {9, 3, 5, 2}),
+               withPolicy(tableSpec(6, 3, OptimizerKind::Momentum, InitializerKind::Normal), {4, 0, 0, 0}),
                tableSpec(7, 1200, OptimizerKind::Sgd, InitializerKind::Zeros)}),
         random_(seed) {}
 

@@ -1,6 +1,8 @@
 // Building requests, and a model of a table that shares nothing with the engine's slots, blocks, index and
 // batches: a map from key to row. Only the row functions are the same, and those have tests of their own.
 #pragma once
+#include <algorithm>
+#include <bit>
 #include <map>
 #include <memory>
 #include <vector>
@@ -39,6 +41,11 @@ inline TableSpec tableSpec(std::uint32_t id, std::uint32_t dim, OptimizerKind ki
 inline TableSpec scheduled(TableSpec spec) {
   spec.optimizer.clipNorm = 1.5;
   spec.optimizer.schedule = {ScheduleKind::Cosine, 2, 30, 0.1};
+  return spec;
+}
+
+inline TableSpec withPolicy(TableSpec spec, LifePolicy policy) {
+  spec.policy = policy;
   return spec;
 }
 
@@ -91,12 +98,19 @@ class TableModel {
   const TableSpec& spec() const { return spec_; }
   std::vector<float> row(std::uint64_t key) const {
     const auto found = rows_.find(key);
-    return found == rows_.end() ? initial(key) : found->second;
+    if (found == rows_.end() || isGone(found->second)) return initial(key);
+    std::vector<float> row = found->second;
+    if (spec_.policy.any()) setLife(row, clock_ - lifeOf(row).first, lifeOf(row).second);
+    return row;
   }
-  std::size_t size() const { return rows_.size(); }
+  std::size_t size() const {
+    return static_cast<std::size_t>(
+        std::count_if(rows_.begin(), rows_.end(), [&](const auto& each) { return !isGone(each.second); }));
+  }
 
   void push(std::uint32_t mode, const PartData& data) {
     std::map<std::uint64_t, std::vector<float>> sums;
+    std::map<std::uint64_t, std::uint32_t> sightings;
     for (std::size_t i = 0; i < data.keys.size(); i++) {
       if (!data.width) {
         rows_.erase(data.keys[i]);
@@ -106,20 +120,32 @@ class TableModel {
       const float* row = data.rows.data() + i * data.width;
       if (mode) {
         rows_[data.keys[i]].assign(row, row + data.width);
+        if (spec_.policy.any()) {
+          const auto [age, seen] = lifeOf(rows_[data.keys[i]]);
+          setLife(rows_[data.keys[i]], clock_ - std::min(age, kMostAge),
+                  seen ? std::min(kMostSteps, seen) : std::max(1u, spec_.policy.admitAt));
+        }
         touched_.push_back(data.keys[i]);
         continue;
       }
       auto [sum, added] = sums.try_emplace(data.keys[i], row, row + data.width);
+      sightings[data.keys[i]]++;
       for (std::uint32_t x = 0; !added && x < data.width; x++) sum->second[x] += row[x];
     }
     OptimizerParams optimizer = spec_.optimizer;
     if (data.lr != kNoRate) optimizer.lr = rateOf(data.lr);
     for (const auto& [key, sum] : sums) {
       std::vector<float> now = row(key);
-      updateRowScalar(optimizer, now.data(), now.data() + spec_.dim, sum.data(), spec_.dim);
+      const std::uint32_t seen = spec_.policy.any()
+                                     ? std::min(kMostSteps, lifeOf(now).second + sightings[key])
+                                     : spec_.policy.admitAt;
+      if (seen >= spec_.policy.admitAt)
+        updateRowScalar(optimizer, now.data(), now.data() + spec_.dim, sum.data(), spec_.dim);
+      if (spec_.policy.any()) setLife(now, clock_ + 1, seen);
       rows_[key] = now;
       touched_.push_back(key);
     }
+    if (!mode && data.width && !data.keys.empty()) clock_++;
   }
 
   /** The row is as if it had never been. */
@@ -131,10 +157,12 @@ class TableModel {
       if (const auto found = rows_.find(key); found != rows_.end()) sent_.insert(*found);
     }
     touched_.clear();
+    sentClock_ = clock_;
   }
   /** The owner died: rows are again what was sent last. */
   void lose() {
     rows_ = sent_;
+    clock_ = sentClock_;
     touched_.clear();
   }
 
@@ -146,7 +174,24 @@ class TableModel {
     return row;
   }
 
+  /** The last step and the sightings of a whole row. */
+  static std::pair<std::uint32_t, std::uint32_t> lifeOf(const std::vector<float>& row) {
+    return {std::bit_cast<std::uint32_t>(row[row.size() - 2]), std::bit_cast<std::uint32_t>(row.back())};
+  }
+  static void setLife(std::vector<float>& row, std::uint32_t last, std::uint32_t seen) {
+    row[row.size() - 2] = std::bit_cast<float>(last);
+    row.back() = std::bit_cast<float>(seen);
+  }
+  bool isGone(const std::vector<float>& row) const {
+    const LifePolicy& policy = spec_.policy;
+    if (!policy.any()) return false;
+    const auto [last, seen] = lifeOf(row);
+    return (policy.ttl && clock_ > last + policy.ttl) ||
+           (policy.rareTtl && seen < policy.rareBelow && clock_ > last + policy.rareTtl);
+  }
+
   TableSpec spec_;
+  std::uint32_t clock_ = kFirstStep, sentClock_ = kFirstStep;
   std::map<std::uint64_t, std::vector<float>> rows_, sent_;
   std::vector<std::uint64_t> touched_;
 };

@@ -38,6 +38,32 @@ def test_rows_are_deleted(client: kintsugi.Client) -> None:
         table.delete([0.5])
 
 
+def test_rows_go_by_themselves(client: kintsugi.Client) -> None:
+    policy = kintsugi.Policy(ttl=3, min_frequency=(2, 1), counter=2)
+    table = client.create_table(f"t-{uuid4()}", 3, policy=policy)
+    assert table.policy == policy
+    assert client.table(table.name).policy == policy
+    assert table.width == 8
+    initial = table.pull([7])
+    table.push([7], np.ones((1, 3))).result()
+    assert (table.pull([7]) == initial).all()
+    table.push([7], np.ones((1, 3))).result()
+    assert (table.pull([7]) != initial).all()
+    for _ in range(4):
+        # Shards have clocks of their own: every one of them sees some of these keys.
+        table.push(np.arange(100, 400), np.ones((300, 3))).result()
+    assert (table.pull([7]) == initial).all()
+    assert 7 not in np.concatenate([keys for keys, _ in table.items()])
+    for wrong in (
+        kintsugi.Policy(),
+        kintsugi.Policy(ttl=0),
+        kintsugi.Policy(min_frequency=(1, 2, 3)),  # type: ignore[arg-type]
+        {"ttl": 3},
+    ):
+        with pytest.raises(kintsugi.Error, match="BAD_ARGUMENT"):
+            client.create_table(f"t-{uuid4()}", 3, policy=wrong)  # type: ignore[arg-type]
+
+
 def test_items_gives_every_row_once(client: kintsugi.Client) -> None:
     table = client.create_table(
         f"t-{uuid4()}", 2, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros()

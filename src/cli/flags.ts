@@ -13,6 +13,7 @@ import {
   optimizerOf,
   optimizerProblem,
 } from '../engine/optimizers.js';
+import { parsedPolicy, policyProblem, type TablePolicy } from '../engine/policies.js';
 import { SCHEDULE_KINDS, type ScheduleSpec } from '../engine/schedules.js';
 import { UNBOUNDED } from '../library/client/dataset.js';
 import { createLogger, type LogFields, type LogFormat, type Logger } from '../net/log.js';
@@ -118,6 +119,15 @@ function scheduleSpec(text: string): ScheduleSpec {
     throw bad(`--lr-schedule must be ${wanted}, not "${text}"`);
   });
   return { kind, ...Object.fromEntries(fields) } as ScheduleSpec;
+}
+
+/** A policy, for example "admit=counter(2),evict=ttl(2000)". @throws BAD_ARGUMENT */
+function policyOf(text: string): TablePolicy {
+  const policy = parsedPolicy(text);
+  const wanted = 'admit=counter(N), evict=ttl(N), evict=minFrequency(N,TTL), each at most once';
+  const problem = policy ? policyProblem(policy) : `it has one or more of ${wanted}`;
+  if (policy && !problem) return policy;
+  throw bad(`--table-policy "${text}": ${problem}`);
 }
 
 /** `name=value`, for flags that only a model knows; numbers and booleans become such. */
@@ -282,6 +292,11 @@ export function withTraining(command: Command): Command {
         `learning rate of the embedding (default: ${USUAL_LR}, or as the tables of the job have it)`,
         positive('--lr'),
       )
+      .option(
+        '--table-policy <policy>',
+        'of new embedding tables: "admit=counter(2),evict=ttl(2000)"',
+        policyOf,
+      )
       .option('--dense-optimizer <name>', 'of the dense parameters, one of the same', 'adam')
       .option(
         '--dense-lr <rate>',
@@ -321,6 +336,7 @@ export interface TrainingFlags extends OptimizerFlags {
   epochs: number;
   batch: number;
   dim: number;
+  tablePolicy?: TablePolicy;
   denseOptimizer: string;
   denseLr?: number;
   bottom?: string;

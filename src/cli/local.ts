@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
 import { PACKED_ENDINGS } from '../data/packing.js';
+import { policyText } from '../engine/policies.js';
 import { type Bounds, parseBounds } from '../fleet/autoscale/bounds.js';
 import { startDashboard } from '../fleet/dashboard/server.js';
 import { createDisplay, type Display } from '../fleet/local/display.js';
@@ -101,6 +102,7 @@ export function workerArgs(flags: TrainingFlags): string[] {
   if (flags.lr !== undefined) args.push('--lr', flags.lr);
   if (flags.denseLr !== undefined) args.push('--dense-lr', flags.denseLr);
   if (flags.clipNorm !== undefined) args.push('--clip-norm', flags.clipNorm);
+  if (flags.tablePolicy !== undefined) args.push('--table-policy', policyText(flags.tablePolicy));
   if (flags.lrSchedule !== undefined) args.push('--lr-schedule', flags.lrSchedule);
   if (flags.rangeBatches !== undefined) args.push('--range-batches', flags.rangeBatches);
   const staleness = stalenessOf(flags);

@@ -1,6 +1,8 @@
 /** `kintsugi table`: lists and shows the tables of a running job, changes their rates, and drops them. */
+
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
+import { policyText } from '../engine/policies.js';
 import { bytesText, countText, harmless, table } from '../fleet/local/text.js';
 import { listTables, showTable, type TableInfo } from '../library/tools/tables.js';
 import { saidWhile } from '../net/repeats.js';
@@ -59,7 +61,7 @@ async function runList(flags: ListFlags): Promise<void> {
 
 async function runShow(name: string, flags: ShowFlags): Promise<void> {
   const { table: info, missing } = await withClient(flags, (client) => showTable(client, name));
-  const { pool, dim, optimizer, initializer, seed, shards, rows, bytes } = info;
+  const { pool, dim, optimizer, initializer, seed, policy, shards, rows, bytes } = info;
   print(flags.json, { ...info, missing }, () => {
     const pairs = [
       ['table', info.name],
@@ -68,6 +70,7 @@ async function runShow(name: string, flags: ShowFlags): Promise<void> {
       ['optimizer', kindText(optimizer)],
       ['initializer', kindText(initializer)],
       ['seed', `${seed}`],
+      ['policy', policy ? policyText(policy) : 'none'],
       ['shards', `${shards}`],
       ['rows', countText(rows)],
       ['memory', bytesText(bytes)],

@@ -104,6 +104,7 @@ async function run(flags: WorkerFlags): Promise<void> {
       optimizer: embeddingOptimizer(flags),
       denseOptimizer: denseOptimizerOf(flags),
     },
+    tablePolicy: flags.tablePolicy,
     askedRates: { embedding: flags.lr !== undefined, dense: flags.denseLr !== undefined },
   });
 }

@@ -30,6 +30,7 @@ import { addonAdvice, addonFile } from './addon-file.js';
 import type { NativeData } from './native-data.js';
 import type { NativeSystem } from './native-system.js';
 import type { OptimizerSpec } from './optimizers.js';
+import type { LifeCounts, TablePolicy } from './policies.js';
 
 export type { OptimizerSpec };
 
@@ -52,11 +53,11 @@ export interface EngineTable {
   optimizer: OptimizerSpec;
   initializer: InitializerSpec;
   seed: number;
+  policy?: TablePolicy;
 }
 
 /** A list of blocks as u32 pairs (column, index). */
 export type BlockList = Uint32Array;
-
 /** (tableId, stride in bytes, extent = highest slot ever used + 1) */
 export type Extent = [table: number, stride: number, extent: number];
 
@@ -81,6 +82,8 @@ export interface TableStats {
   extent: number;
   absentKeyBlocks: number;
   absentRowBlocks: number;
+  /** The counts of this object, for a table with a policy. */
+  life?: LifeCounts;
 }
 
 /** Some rows of a snapshot: n keys, n x dim values, and n x (row width - dim) floats of optimizer state. */
@@ -151,16 +154,13 @@ export interface NativeShard {
   install(blocks: BlockList, bytes: Uint8Array): number;
   /** The part of `blocks` that is absent. */
   filterAbsent(blocks: BlockList): BlockList;
-  /**
-   * Up to `max` absent blocks of all key columns (kind 0) or row columns (kind 1), from a cursor that wraps
-   * around.
-   */
+  /** Up to `max` absent blocks of all columns of keys (kind 0) or rows (kind 1), from a cursor that wraps. */
   nextAbsent(kind: 0 | 1, max: number): BlockList;
   readonly absentKeyBlocks: number;
   readonly absentRowBlocks: number;
   /** True when every table's keys are present and indexed: pulls and pushes can be served. */
   readonly keysReady: boolean;
-  /** True when the keys of this table are present and indexed. */
+  /** False while its keys cannot be listed: some are absent, or rows of a table with a policy are. */
   tableReady(table: number): boolean;
   /**
    * An equation for `blocks` from parity `parityIndex` (one equation per block; block bytes in order): the
@@ -375,8 +375,8 @@ export interface NativeAddon extends NativeSystem, NativeData {
   optimizers(): { kind: string; parameters: string[]; fixedRate: boolean }[];
   /** The engine's schedules: the names of their parameters, `warmup` first. */
   schedules(): { kind: string; parameters: string[] }[];
-  /** Values + optimizer state floats per row of a table: width of whole rows (mode 1). */
-  rowWidth(dim: number, optimizer: OptimizerSpec): number;
+  /** Floats of a whole row of a table (mode 1): values, optimizer state, words of its life. */
+  rowWidth(dim: number, optimizer: OptimizerSpec, policy?: TablePolicy): number;
   partition(keys: BigUint64Array, shards: number): Partition;
   /** A REQUEST section, of `requestBytes`; in `into` from byte `at` on, if it fits there. */
   encodeRequest(mode: 0 | 1, parts: SectionPart[], into?: Uint8Array, at?: number): Uint8Array;

@@ -5,6 +5,7 @@
  * both agree.
  */
 import { KintsugiError } from '../common/errors.js';
+import { LIFE_PARTS, type TablePolicy } from './policies.js';
 import { type ScheduleSpec, scheduleProblem, wholeSchedule } from './schedules.js';
 
 /** The valid values of a number: `low` <= value < `high`. */
@@ -257,9 +258,14 @@ const STEP_COUNT: StatePart = { name: 'step', shape: 'scalar' };
 
 /**
  * The state of a row, in order; the floats of a vector are `dim`. A schedule counts steps as the optimizer
- * does, or adds a count where that has none.
+ * does, or adds a count where that has none. A policy adds words.
  */
-export function stateParts({ kind, schedule }: StateOf): readonly StatePart[] {
+export function stateParts(optimizer: StateOf, policy?: TablePolicy): readonly StatePart[] {
+  const parts = optimizerParts(optimizer);
+  return policy ? [...parts, ...LIFE_PARTS] : parts;
+}
+
+function optimizerParts({ kind, schedule }: StateOf): readonly StatePart[] {
   const state: readonly StatePart[] = OPTIMIZERS[kind].state;
   return !schedule || state.some(({ name }) => name === STEP_COUNT.name) ? state : [...state, STEP_COUNT];
 }

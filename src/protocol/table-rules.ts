@@ -1,6 +1,7 @@
 /** The rules of a specification of a table, and the equality of two specifications. */
 import type { InitializerSpec, OptimizerSpec } from '../engine/native.js';
 import { fixedRateOf, onlyKnownOptimizer, optimizerProblem, quoted } from '../engine/optimizers.js';
+import { onlyKnownPolicy, policyProblem } from '../engine/policies.js';
 import type { Pool, TableSpec } from './map.js';
 
 export const MAX_DIM = 65_536;
@@ -40,7 +41,10 @@ export function tableProblem(spec: Omit<TableSpec, 'id'>, pools: readonly Pool[]
   if (!Number.isSafeInteger(spec.seed) || spec.seed < 0)
     return `table "${spec.name}": seed must be an integer from 0 to 2^53-1`;
   const problem =
-    optimizerProblem(spec.optimizer) ?? initializerProblem(spec.initializer) ?? earlierProblem(spec);
+    optimizerProblem(spec.optimizer) ??
+    initializerProblem(spec.initializer) ??
+    policyProblem(spec.policy) ??
+    earlierProblem(spec);
   return problem && `table "${spec.name}": ${problem}`;
 }
 
@@ -90,6 +94,7 @@ export function tableDifferences(old: Omit<TableSpec, 'id'>, given: Omit<TableSp
     ...kindDifferences('optimizer', old.optimizer, given.optimizer),
     ...kindDifferences('initializer', old.initializer, given.initializer),
     ...difference('seed', old.seed, given.seed),
+    ...difference('policy', old.policy, given.policy),
   ];
 }
 
@@ -137,7 +142,7 @@ export function newRateProblem({ optimizer }: Pick<TableSpec, 'optimizer'>, lr: 
 export function onlyKnownTable(spec: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {
   const pick = <T extends { kind: string }>(value: T, fields: readonly string[]): T =>
     Object.fromEntries(['kind', ...fields].map((field) => [field, value[field as keyof T]])) as unknown as T;
-  const { name, pool, dim, optimizer, initializer, seed } = spec;
+  const { name, pool, dim, optimizer, initializer, seed, policy } = spec;
   return {
     name,
     pool,
@@ -145,5 +150,6 @@ export function onlyKnownTable(spec: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id
     optimizer: onlyKnownOptimizer(optimizer),
     initializer: pick(initializer, INITIALIZERS[initializer.kind]!),
     seed,
+    ...(policy && { policy: onlyKnownPolicy(policy) }),
   };
 }

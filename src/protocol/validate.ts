@@ -101,6 +101,7 @@ const tables = list(
     initializer: object,
     seed: natural,
     earlierRates: optional(list(finite)),
+    policy: optional(object),
   }),
 );
 const rate: FieldCheck = (v) => v === 'keep' || v === 'set';
@@ -265,6 +266,7 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
       record({
         ...{ name: text, pool: text, dim: natural, optimizer: object, initializer: object, seed: natural },
         rate: optional(rate),
+        policy: optional(object),
       }),
     ),
   },

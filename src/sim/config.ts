@@ -75,6 +75,8 @@ export interface SimConfig {
   drops: number;
   /** True: some pushes delete rows. */
   deletions: boolean;
+  /** True: rows of a table go by themselves. */
+  expiry: boolean;
   /** True: one of the nodes that die never comes back. A spare takes its place. */
   gone: boolean;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
@@ -344,15 +346,22 @@ export function deletionsOf(seed: number): Pick<SimConfig, 'deletions'> {
   return { deletions: new Random(seed + 0xde1e).chance(0.3) };
 }
 
-/** The table whose rate is set, and the one whose rows are deleted (tables.ts). */
+/** Draws whether rows of a table go by themselves, from randomness of its own. */
+export function expiryOf(seed: number): Pick<SimConfig, 'expiry'> {
+  return { expiry: new Random(seed + 0xe8b1).chance(0.3) };
+}
+
+/** The tables whose rate is set, whose rows are deleted, and whose rows go by themselves (tables.ts). */
 const SET_TABLE = 'r3';
 const FORGETTING_TABLE = 'x5';
+const EXPIRING_TABLE = 'e3';
 
-/** The further tables of a schedule with those of its setters and deletions. */
-function withTables(extra: string, { rates, deletions }: SimConfig): string {
+/** The further tables of a schedule with those that it has for its setters, deletions and expiry. */
+function withTables(extra: string, { rates, deletions, expiry }: SimConfig): string {
   const names = new Set(extra.split(' ').filter((name) => name !== ''));
   if (rates !== 0) names.add(SET_TABLE);
   if (deletions) names.add(FORGETTING_TABLE);
+  if (expiry) names.add(EXPIRING_TABLE);
   return [...names].join(' ');
 }
 
@@ -393,6 +402,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     rates: 0,
     drops: 0,
     deletions: false,
+    expiry: false,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     bystander: 0.1,

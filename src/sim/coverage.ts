@@ -50,6 +50,7 @@ const WATCHED: Record<string, string> = {
   restored: 'restore.done',
   drops: 'tableDropped',
   deletions: 'deleted',
+  rowsExpired: 'expiredCompared',
   pullsOfGone: 'pulledGone',
   slicedPulls: 'slicedPulls',
 };

@@ -180,8 +180,8 @@ export class RememberingShard implements NativeShard {
   private contentNow(): EngineContent {
     const content: EngineContent = new Map();
     for (const table of this.tables) {
-      const { id, dim, optimizer } = table;
-      const width = this.native.rowWidth(dim, optimizer);
+      const { id, dim, optimizer, policy } = table;
+      const width = this.native.rowWidth(dim, optimizer, policy);
       const rows = new Map<bigint, Float32Array>();
       content.set((table as TableSpec).name, rows);
       const { keys } = this.real.keys(id, 0, 1 << 20);

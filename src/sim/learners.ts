@@ -3,6 +3,7 @@
  * every operation rounded as the engine rounds it, so that rows are compared bit for bit.
  */
 import type { OptimizerSpec } from '../engine/native.js';
+import type { TablePolicy } from '../engine/policies.js';
 import type { ScheduleSpec } from '../engine/schedules.js';
 
 export interface Learner {
@@ -13,6 +14,8 @@ export interface Learner {
   rate(number: number): number | undefined;
   /** True: push number `number` deletes the row. */
   deletes?(number: number): boolean;
+  /** The policy of its tables: a row has the pushes since it was gone last (living.ts). */
+  policy?: TablePolicy;
   /** A whole row after these pushes, in order. */
   row(dim: number, numbers: readonly number[]): Float32Array;
 }
@@ -204,9 +207,18 @@ const forgetting: Learner = {
   row: (dim, numbers) => adagrad.row(dim, numbers.slice(numbers.findLastIndex(isDeletion) + 1)),
 };
 
+/** Rows go by themselves, and the first push of a row changes none of its values. */
+const expiring: Learner = {
+  ...adagrad,
+  policy: { ttl: 4, minFrequency: { sightings: 3, ttl: 2 }, counter: 2 },
+  width: (dim) => adagrad.width(dim) + 2,
+  row: (dim, numbers) => adagrad.row(dim, numbers.slice(1)),
+};
+
 /** The optimizers by the letter in the name of a table. */
 export const LEARNERS = {
   x: forgetting,
+  e: expiring,
   a: adagrad,
   m: momentum,
   w: adamw,

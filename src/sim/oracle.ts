@@ -14,6 +14,7 @@ import type { PeerId } from '../protocol/map.js';
 import type { DedupEntry } from '../protocol/messages.js';
 import type { Droppers } from './droppers.js';
 import type { Learner } from './learners.js';
+import { lifeOf, livingProblem } from './living.js';
 import type { SetRates } from './rates.js';
 import { RANGES, rowsOf, type SimulatedSections, type Store } from './sections.js';
 import { bit } from './tables.js';
@@ -53,6 +54,10 @@ export interface SavedShardRows {
   maskOf(writer: number): number;
 }
 
+type LivingCheck = [
+  ...[table: string, learner: Learner, dim: number, writer: { owner: number; process: number }],
+  ...[shard: number, row: Float32Array, mask: number],
+];
 type LifeCheck = [table: string, owner: number, shard: number, row: Float32Array, mask: number, life: number];
 
 function countBits(mask: number): number {
@@ -74,8 +79,8 @@ export class Oracle {
   private readonly doubtfulAt = new Set<string>();
   /** Shards that may not know all numbers that were used. */
   private readonly rewound = new Set<number>();
-  /** Rows that were compared with the reference of their optimizer, by its kind. */
-  readonly compared = new Map<OptimizerKind, number>();
+  /** Rows that were compared with the reference of their optimizer, by its kind, and those that were gone. */
+  readonly compared = new Map<OptimizerKind | 'expired', number>();
 
   constructor(
     private readonly sections: SimulatedSections,
@@ -197,6 +202,7 @@ export class Oracle {
   ): void {
     if (rated) return this.checkRates(name, writer.owner, shard, row, mask);
     if (life !== undefined) return this.checkLife(name, writer.owner, shard, row, mask, life);
+    if (learner?.policy) return this.checkLiving(name, learner, dim, writer, shard, row, mask);
     const expected = learner
       ? this.learnt(learner, dim, writer, shard, mask).subarray(0, dim)
       : new Float32Array(dim).fill(mask);
@@ -253,10 +259,20 @@ export class Oracle {
   ): Float32Array {
     const { kind } = learner.optimizer;
     this.compared.set(kind, (this.compared.get(kind) ?? 0) + 1);
+    return learner.row(dim, this.numbersOf(owner, process, shard, mask));
+  }
+
+  /** Numbers of the pushes of a process that are in the mask. */
+  private numbersOf(owner: number, process: number, shard: number, mask: number): number[] {
     const numbers: number[] = [];
     for (const [i, push] of (this.sent.get(place(owner, shard)) ?? []).entries())
       if (push.process === process && (mask & bit(i + 1)) !== 0) numbers.push(i + 1);
-    return learner.row(dim, numbers);
+    return numbers;
+  }
+
+  private checkLiving(...[table, learner, dim, { owner, process }, shard, row, mask]: LivingCheck): void {
+    const problem = livingProblem(learner, dim, this.numbersOf(owner, process, shard, mask), row);
+    if (problem) throw new Violation(`table ${table} writer ${owner} shard ${shard}: ${problem}`);
   }
 
   private compare(table: string, shard: number, found: Float32Array, expected: Float32Array): void {
@@ -383,6 +399,13 @@ export class Oracle {
         const width = learner.width(dim);
         for (const [w, writer] of writers.entries()) {
           const row = rows[i]!.subarray(width * w, width * (w + 1));
+          if (learner.policy) {
+            this.checkLiving(name, learner, dim, writer, here, row, mask);
+            const { sightings } = lifeOf(row);
+            if (sightings < this.numbersOf(owner, writer.process, here, mask).length)
+              this.compared.set('expired', (this.compared.get('expired') ?? 0) + 1);
+            continue;
+          }
           this.compare(name, here, row, this.learnt(learner, dim, writer, here, mask));
         }
       }

@@ -122,7 +122,7 @@ export class SimulatedSections {
       const keys = BigUint64Array.from(table.learner ? writers : writers.slice(0, 1), (writer) =>
         this.key(table, pool, shard, writer),
       );
-      const width = this.native.rowWidth(table.dim, table.optimizer);
+      const width = this.native.rowWidth(table.dim, table.optimizer, table.policy);
       const order = Uint32Array.from(keys, (_, i) => i);
       return { table: table.id, width, keys, order, start: 0, end: keys.length };
     });

@@ -26,6 +26,7 @@ function table(pool: string, name: string, dim: number, learner?: Learner): SimT
   return {
     ...{ name: `${pool}/${name}`, pool, dim, seed: 0, learner, rated: name.startsWith('r') },
     optimizer: learner ? { ...learner.optimizer } : ADDING,
+    ...(learner?.policy && { policy: learner.policy }),
     initializer: learner ? { kind: 'constant', value: INITIAL } : { kind: 'zeros' },
   };
 }

@@ -14,6 +14,7 @@ import {
   deletionsOf,
   drawConfig,
   dropsOf,
+  expiryOf,
   ratesOf,
   type SimConfig,
   slowOf,
@@ -49,6 +50,7 @@ const ofSeed = (seed: number) => ({
   ...ratesOf(seed),
   ...dropsOf(seed),
   ...deletionsOf(seed),
+  ...expiryOf(seed),
 });
 
 export interface ScheduleOutcome {

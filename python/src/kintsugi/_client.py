@@ -21,7 +21,16 @@ from ._errors import Error
 from ._futures import Future, PushFuture
 from ._gateway import SharedGateway, SpawnedGateway
 from ._numbered import NumberedSteps
-from ._specs import Adagrad, Initializer, Optimizer, Uniform, checked_initializer, checked_optimizer
+from ._specs import (
+    Adagrad,
+    Initializer,
+    Optimizer,
+    Policy,
+    Uniform,
+    checked_initializer,
+    checked_optimizer,
+    checked_policy,
+)
 from ._tables import Table, Tables
 
 _UNIX = "unix:"
@@ -76,13 +85,15 @@ class Client:
         optimizer: Optimizer | None = None,
         initializer: Initializer | None = None,
         seed: int = 0,
+        policy: Policy | None = None,
         pool: str = "embedding",
     ) -> Table:
         """Creates a table, or finds it when it exists with the same specification.
 
         `dim`: float32 values per row, 1 to 65,536. `optimizer`: default Adagrad(lr=0.05). `initializer`:
         default Uniform(-0.05, 0.05); initial values depend on `seed` and the key only. `pool`: "embedding",
-        with the code of the job, or "mirrored", with r copies.
+        with the code of the job, or "mirrored", with r copies. `policy`: which rows go by
+        themselves; default: none.
 
         @raises Error TABLE_EXISTS (with another specification), BAD_ARGUMENT, LIMIT.
         """
@@ -94,6 +105,8 @@ class Client:
             "optimizer": (Adagrad() if optimizer is None else checked_optimizer(optimizer)).spec(),
             "initializer": (Uniform() if initializer is None else checked_initializer(initializer)).spec(),
         }
+        if policy is not None:
+            spec["policy"] = checked_policy(policy).spec()
         return self._tables.create(spec)
 
     def table(self, name: str) -> Table:

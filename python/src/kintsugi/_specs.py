@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ._checks import instance
+from ._checks import bad, instance, integer, shown
 from ._named import Named, arguments
 from .schedules import Schedule, schedule_of
 
@@ -141,6 +141,57 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     each.kind: each for each in (SGD, Momentum, Adagrad, RowwiseAdagrad, Adam, AdamW, FTRL)
 }
 INITIALIZERS: dict[str, type[Initializer]] = {each.kind: each for each in (Zeros, Constant, Uniform, Normal)}
+
+
+MOST_LIFE = 2**29 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The policy of a table: which rows go by themselves; see docs/tables.md.
+
+    `ttl`: a row is gone when its shard has applied more pushes of gradients since the row's last.
+    `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `counter`: gradients change
+    a row from this sighting on.
+    """
+
+    ttl: int | None = None
+    min_frequency: tuple[int, int] | None = None
+    counter: int | None = None
+
+    def spec(self) -> dict[str, Any]:
+        """As the job names it. @raises Error BAD_ARGUMENT."""
+        spec: dict[str, Any] = {}
+        if self.ttl is not None:
+            spec["ttl"] = integer(self.ttl, "ttl", 1, MOST_LIFE)
+        if self.min_frequency is not None:
+            given: Any = self.min_frequency
+            if not isinstance(given, tuple) or len(given) != 2:
+                raise bad(f"min_frequency must be (sightings, ttl), not {shown(given)}")
+            spec["minFrequency"] = {
+                "sightings": integer(given[0], "sightings of min_frequency", 1, MOST_LIFE),
+                "ttl": integer(given[1], "ttl of min_frequency", 1, MOST_LIFE),
+            }
+        if self.counter is not None:
+            spec["counter"] = integer(self.counter, "counter", 1, MOST_LIFE)
+        if not spec:
+            raise bad("a policy has at least one of ttl, min_frequency, counter")
+        return spec
+
+
+def checked_policy(given: Any) -> Policy:
+    """@raises Error BAD_ARGUMENT: no policy."""
+    return instance(given, Policy, "policy", "kintsugi.Policy(ttl=2000)")
+
+
+def policy_of(spec: dict[str, Any]) -> Policy:
+    """The policy that a job names so."""
+    rare = spec.get("minFrequency")
+    return Policy(
+        ttl=spec.get("ttl"),
+        min_frequency=None if rare is None else (rare["sightings"], rare["ttl"]),
+        counter=spec.get("counter"),
+    )
 
 
 def checked_optimizer(given: Any) -> Optimizer:

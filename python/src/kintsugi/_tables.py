@@ -16,7 +16,7 @@ from ._errors import Error, GatewayLost
 from ._futures import Future, PushFuture
 from ._link import Reply
 from ._session import Call, Session, named
-from ._specs import Initializer, Optimizer, initializer_of, optimizer_of
+from ._specs import Initializer, Optimizer, Policy, initializer_of, optimizer_of, policy_of
 
 
 class Table:
@@ -33,6 +33,7 @@ class Table:
         self.seed: int = spec["seed"]
         self.optimizer: Optimizer = optimizer_of(spec["optimizer"])
         self.initializer: Initializer = initializer_of(spec["initializer"])
+        self.policy: Policy | None = policy_of(spec["policy"]) if "policy" in spec else None
         self.job: str = spec["job"]
         """Id of the job that it is a table of."""
         self.trained = False

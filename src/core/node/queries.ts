@@ -36,6 +36,7 @@ export class Queries {
     // Rule 47: the client has an older map.
     if (this.host.gone.has(table))
       return this.host.out.send(from, { t: 'reject', id: message.id, items: [[0, 'UNKNOWN_TABLE']] });
+    if (!owner.native.tableReady(table)) return this.refuse(from, message);
     const { keys, next } = takingForeign(() =>
       order === 'key'
         ? owner.native.keysInOrder(table, BigInt(first), max)
@@ -87,7 +88,12 @@ export class Queries {
   private readyOwner(from: PeerId, message: MessageOf<'keys'> | MessageOf<'shardStats'>): Owner | undefined {
     const owner = this.owners.at(message.g, message.m);
     if (owner?.phase === 'ACTIVE' && owner.native.keysReady) return owner;
-    this.host.out.send(from, { t: 'reject', id: message.id, items: [[0, 'WRONG_OWNER']] });
+    this.refuse(from, message);
     return undefined;
+  }
+
+  /** The client asks again. */
+  private refuse(to: PeerId, { id }: { id: number }): void {
+    this.host.out.send(to, { t: 'reject', id, items: [[0, 'WRONG_OWNER']] });
   }
 }

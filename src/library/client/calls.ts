@@ -73,9 +73,9 @@ export class ClientRequests {
     return this.tables.specOf(table);
   }
 
-  /** Floats of a whole row: values and optimizer state. */
+  /** Floats of a whole row: values, optimizer state, words of its life. */
   rowWidth(spec: TableSpec): number {
-    return this.native.rowWidth(spec.dim, spec.optimizer);
+    return this.native.rowWidth(spec.dim, spec.optimizer, spec.policy);
   }
 
   private widthOf(spec: TableSpec, mode: PullMode): number {

@@ -109,6 +109,7 @@ export class ConnectedClient implements Client {
       optimizer: table.optimizer ?? DEFAULT_OPTIMIZER,
       initializer: table.initializer ?? { kind: 'uniform' as const, low: -0.05, high: 0.05 },
       seed: table.seed ?? 0,
+      ...(table.policy !== undefined && { policy: table.policy }),
     };
     // Validate here too: the scheduler treats a malformed specification as a broken peer and closes the
     // connection.

@@ -10,6 +10,7 @@ import {
 } from '../../common/options.js';
 import type { ClientPolicy } from '../../core/client/client.js';
 import type { InitializerSpec, OptimizerSpec } from '../../engine/native.js';
+import type { TablePolicy } from '../../engine/policies.js';
 import type { Logger } from '../../net/log.js';
 import type { ClientTls } from '../../net/transport/index.js';
 import type { TableSpec } from '../../protocol/map.js';
@@ -133,6 +134,8 @@ export interface TableOptions {
   initializer?: InitializerSpec | undefined;
   /** Integer from 0 to 2^53-1. Default: 0. */
   seed?: number | undefined;
+  /** Which rows go by themselves, and which are not admitted yet. Default: all stay, and all are admitted. */
+  policy?: TablePolicy | undefined;
   /** `embedding`, with the code of the job, or `mirrored`, with r copies. Default: `embedding`. */
   pool?: string | undefined;
 }
@@ -143,6 +146,7 @@ export const TABLE_OPTIONS = {
   optimizer: true,
   initializer: true,
   seed: true,
+  policy: true,
   pool: true,
 } satisfies OptionKeys<TableOptions>;
 

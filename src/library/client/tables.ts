@@ -4,6 +4,7 @@ import { KintsugiError } from '../../common/errors.js';
 import { nearText } from '../../common/near-names.js';
 import { checkFields, checkOptions } from '../../common/options.js';
 import { fixedRateOf, optimizerProblem } from '../../engine/optimizers.js';
+import { policyProblem } from '../../engine/policies.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
 import { MAX_DIM } from '../../protocol/table-rules.js';
 import { isAuditTable } from './audit.js';
@@ -190,9 +191,11 @@ export function newTableProblem({ name, initializer }: Omit<TableSpec, 'id'>): s
 }
 
 /** Checks the fields that decide how long a row is. @throws BAD_ARGUMENT */
-export function checkShape(where: string, given: Pick<TableSpec, 'dim' | 'optimizer'>): void {
-  const { dim, optimizer } = (given ?? {}) as Partial<TableSpec>;
+export function checkShape(where: string, given: Pick<TableSpec, 'dim' | 'optimizer' | 'policy'>): void {
+  const { dim, optimizer, policy } = (given ?? {}) as Partial<TableSpec>;
   const isDim = Number.isInteger(dim) && dim! >= 1 && dim! <= MAX_DIM;
-  const problem = isDim ? optimizerProblem(optimizer!) : `dim must be an integer from 1 to ${MAX_DIM}`;
+  const problem = isDim
+    ? (optimizerProblem(optimizer!) ?? policyProblem(policy))
+    : `dim must be an integer from 1 to ${MAX_DIM}`;
   if (problem) throw new KintsugiError('BAD_ARGUMENT', `${where}: ${problem}`);
 }

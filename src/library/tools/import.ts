@@ -139,9 +139,9 @@ function columnOf({ table, key, column }: ImportOptions): SparseColumn {
 
 /** Each key once, as its last row says, with the state of a new row. */
 function rowsOf(client: Client, spec: TableSpec, batch: VectorBatch) {
-  const { name, dim, optimizer } = spec;
+  const { name, dim, optimizer, policy } = spec;
   const { keys, values } = lastOfEach(batch, dim);
-  const fresh = initialState(dim, optimizer);
+  const fresh = initialState(dim, optimizer, policy);
   const state = new Float32Array(keys.length * fresh.length);
   for (let row = 0; row < keys.length; row++) state.set(fresh, row * fresh.length);
   return { table: name, keys, gradients: joinRows({ values, state }, client.rowWidth(spec), dim) };

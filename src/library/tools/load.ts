@@ -166,8 +166,8 @@ class TableLoading {
   }
 
   private *batchesOf(spec: SavedTable, table: TableRead, runs: readonly RowRun[]): Generator<LoadBatch> {
-    const { name, dim, optimizer } = spec;
-    const fresh = this.manifest.kind === 'export' ? initialState(dim, optimizer) : undefined;
+    const { name, dim, optimizer, policy } = spec;
+    const fresh = this.manifest.kind === 'export' ? initialState(dim, optimizer, policy) : undefined;
     const width = this.client.rowWidth(this.client.table(name).spec);
     const rest = width - dim;
     for (const some of batchesOfRuns(runs, batchRows(width, BATCH_BYTES))) {

@@ -268,13 +268,13 @@ class SaveOutput {
   ) {}
 
   add(
-    { name, dim, optimizer }: TableSpec,
+    { name, dim, optimizer, policy }: TableSpec,
     keys: BigUint64Array,
     { values, state }: { values: Float32Array; state: Float32Array },
   ): void {
     let rows = this.tables.get(name);
     if (!rows) {
-      rows = { name, dim, stateParts: statePartsOf(dim, optimizer), keys: [], values: [], state: [] };
+      rows = { name, dim, stateParts: statePartsOf(dim, optimizer, policy), keys: [], values: [], state: [] };
       this.tables.set(name, rows);
     }
     rows.keys.push(keys);

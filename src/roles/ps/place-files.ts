@@ -86,6 +86,13 @@ function toWrite(
 ): TableToWrite {
   const spec = tableByName(map, name);
   if (!spec) throw new KintsugiError('INTERNAL', `rows of a table "${name}" that the map does not have`);
-  const { dim, optimizer } = spec;
-  return { name, dim, stateParts: valuesOnly ? [] : statePartsOf(dim, optimizer), keys, values, state };
+  const { dim, optimizer, policy } = spec;
+  return {
+    name,
+    dim,
+    stateParts: valuesOnly ? [] : statePartsOf(dim, optimizer, policy),
+    keys,
+    values,
+    state,
+  };
 }

@@ -3,6 +3,7 @@
  * Copies move 32-bit words, so that all bits are kept (those of NaNs too) without a call per row.
  */
 import { type OptimizerSpec, stateParts } from '../../engine/optimizers.js';
+import type { TablePolicy } from '../../engine/policies.js';
 
 /** A part of every row. */
 export interface RowPart {
@@ -18,7 +19,7 @@ export interface RowPart {
 }
 
 /** Parts of a row in order, named as torch.optim names its state. */
-export function rowParts(dim: number, optimizer: OptimizerSpec): RowPart[] {
+export function rowParts(dim: number, optimizer: OptimizerSpec, policy?: TablePolicy): RowPart[] {
   const parts: RowPart[] = [];
   let offset = 0;
   const add = (name: string, floats: number, initial = 0) => {
@@ -27,15 +28,15 @@ export function rowParts(dim: number, optimizer: OptimizerSpec): RowPart[] {
   };
   add('values', dim);
   const initial = 'initialAccumulator' in optimizer ? optimizer.initialAccumulator : 0;
-  for (const { name, shape, start } of stateParts(optimizer))
+  for (const { name, shape, start } of stateParts(optimizer, policy))
     add(name, shape === 'scalar' ? 1 : dim, start && initial);
   return parts;
 }
 
 /** The state of a row that nothing was pushed to. */
-export function initialState(dim: number, optimizer: OptimizerSpec): Float32Array {
+export function initialState(dim: number, optimizer: OptimizerSpec, policy?: TablePolicy): Float32Array {
   return Float32Array.from(
-    rowParts(dim, optimizer)
+    rowParts(dim, optimizer, policy)
       .slice(1)
       .flatMap(({ floats, initial }) => new Array<number>(floats).fill(initial)),
   );

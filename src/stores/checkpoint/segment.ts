@@ -7,8 +7,10 @@
  * Encoding copies no row: a segment is a list of byte arrays. Decoding gives views of the file's bytes, and
  * takes memory only for lists as long as the file is.
  */
+
 import { invariant } from '../../common/errors.js';
 import type { OptimizerSpec } from '../../engine/optimizers.js';
+import type { TablePolicy } from '../../engine/policies.js';
 import { CHECKPOINT_FORMAT, CHECKPOINT_VERSION } from '../../protocol/checkpoints.js';
 import type { DedupEntry } from '../../protocol/messages.js';
 import { byteLength, bytesOf } from './bytes.js';
@@ -72,9 +74,9 @@ export interface Segment extends SegmentOwner {
   sessions: DedupEntry[] | undefined;
 }
 
-/** The state of rows of a table with this optimizer. */
-export function statePartsOf(dim: number, optimizer: OptimizerSpec): StateSize[] {
-  return rowParts(dim, optimizer)
+/** The state of rows of a table. */
+export function statePartsOf(dim: number, optimizer: OptimizerSpec, policy?: TablePolicy): StateSize[] {
+  return rowParts(dim, optimizer, policy)
     .slice(1)
     .map(({ name, floats }) => ({ name, floats }));
 }

@@ -132,7 +132,7 @@ export function segmentProblem(
   for (const table of tables) {
     const spec = manifest.tables.find(({ name, pool }) => name === table.name && pool === shard.pool);
     if (!spec) return `pool "${shard.pool}" has no table "${table.name}"`;
-    const wanted = isJob ? statePartsOf(spec.dim, spec.optimizer) : [];
+    const wanted = isJob ? statePartsOf(spec.dim, spec.optimizer, spec.policy) : [];
     const same =
       table.dim === spec.dim &&
       table.stateParts.length === wanted.length &&

@@ -163,9 +163,10 @@ const roomForTables = ({ client, reserve }: OperationRequest): Promise<void> =>
 
 /** A table as programs are told of it. */
 function described(client: Client, spec: TableSpec) {
-  const { name, dim, pool, optimizer, initializer, seed } = spec;
+  const { name, dim, pool, optimizer, initializer, seed, policy } = spec;
   const { job } = client.clusterMap;
-  return { name, dim, pool, optimizer, initializer, seed, job, width: client.rowWidth(spec) };
+  const known = { name, dim, pool, optimizer, initializer, seed, ...(policy && { policy }) };
+  return { ...known, job, width: client.rowWidth(spec) };
 }
 
 /**

@@ -65,7 +65,10 @@ export class Exchanger {
   tableSpecs(seed: number): ModelTable[] {
     const { tables, tensors } = this.model;
     return [
-      ...tables.map(({ name, dim, optimizer, initializer }) => ({ name, dim, optimizer, initializer, seed })),
+      ...tables.map(({ name, dim, optimizer, initializer, policy }) => {
+        const table = { name, dim, optimizer, initializer, seed };
+        return policy ? { ...table, policy } : table;
+      }),
       ...tensors.map((tensor, index) => denseTableSpec(tensor, this.layouts[index]!, seed)),
     ];
   }

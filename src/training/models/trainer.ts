@@ -5,9 +5,11 @@
  *
  * Shapes: B is the size of a batch (the last one of a pass may be smaller); matrices are row-major.
  */
+
 import type { Batch } from '../../data/batch.js';
 import type { Schema } from '../../data/schema.js';
 import type { InitializerSpec, OptimizerSpec } from '../../engine/native.js';
+import type { TablePolicy } from '../../engine/policies.js';
 
 export type { Batch, SparseValues } from '../../data/batch.js';
 
@@ -17,6 +19,8 @@ export interface SparseTable {
   dim: number;
   optimizer: OptimizerSpec;
   initializer: InitializerSpec;
+  /** Default: that of --table-policy. */
+  policy?: TablePolicy | undefined;
 }
 
 /** A dense parameter of any shape. It lives on the PS as a table of chunk rows; no worker initialises it. */
@@ -99,6 +103,7 @@ export interface ModelTable {
   optimizer: OptimizerSpec;
   initializer: InitializerSpec;
   seed: number;
+  policy?: TablePolicy | undefined;
 }
 
 export interface RowsToPull {

@@ -2,6 +2,7 @@
 
 import { KintsugiError } from '../../common/errors.js';
 import { isPacked } from '../../data/packing.js';
+import type { TablePolicy } from '../../engine/policies.js';
 import type { Logger } from '../../net/log.js';
 import type { ClientTls, ServerTls } from '../../net/transport/index.js';
 import { MAX_SPOOL_LEAD } from '../loop/spool.js';
@@ -54,6 +55,8 @@ export interface WorkerOptions {
   /** A model file; default DLRM. */
   model: string | undefined;
   modelOptions: ModelOptions;
+  /** The policy of tables of embeddings, where a model says nothing else. */
+  tablePolicy?: TablePolicy | undefined;
   /**
    * Which learning rates of `modelOptions` the user has asked for. A table of the job that has another one
    * keeps it where nobody has asked.

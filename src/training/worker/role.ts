@@ -39,18 +39,23 @@ import { WatchedWorker } from './watched.js';
 function storeOf(
   client: Client,
   model: Model,
-  { log, epochs, askedRates, modelOptions }: WorkerOptions,
+  { log, epochs, askedRates, modelOptions, tablePolicy }: WorkerOptions,
 ): ParameterStore {
   const { optimizer, denseOptimizer } = modelOptions;
-  const isAsked = ({ name, optimizer: { lr } }: ModelTable): boolean => {
-    const isEmbedding = model.tables.some((table) => table.name === name);
-    const [usual, asked] = isEmbedding
+  const isEmbedding = ({ name }: ModelTable) => model.tables.some((table) => table.name === name);
+  const isAsked = (spec: ModelTable): boolean => {
+    const { lr } = spec.optimizer;
+    const [usual, asked] = isEmbedding(spec)
       ? [optimizer.lr, askedRates.embedding]
       : [denseOptimizer.lr, askedRates.dense];
     return epochs > 0 && (asked || lr !== usual);
   };
   return {
-    createTables: async (specs) => {
+    createTables: async (given) => {
+      const specs = given.map((spec) => ({
+        ...(tablePolicy && isEmbedding(spec) && { policy: tablePolicy }),
+        ...spec,
+      }));
       const asked = specs.map((spec) => ({ ...spec, rate: isAsked(spec) ? 'set' : 'keep' }) as const);
       const tables = await saidWhile(resumeTables(client, asked), (repeated) =>
         log.warn('worker.waits', { message: WAITS, repeated }),

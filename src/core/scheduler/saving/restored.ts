@@ -8,6 +8,7 @@
  */
 import { KintsugiError } from '../../../common/errors.js';
 import { fixedRateOf } from '../../../engine/optimizers.js';
+import { policyText } from '../../../engine/policies.js';
 import type { CheckpointDraft, SavedDataset, SavedShard, SavedTable } from '../../../protocol/checkpoints.js';
 import { shardKey } from '../../../protocol/items.js';
 import {
@@ -228,12 +229,23 @@ function checkTables(pool: string, map: ClusterMap, { number, tables }: Checkpoi
   for (const saved of tables) {
     if (saved.pool !== pool) continue;
     const table = map.tables.find(({ name }) => name === saved.name);
-    const same = table?.pool === pool && table.dim === saved.dim && isSameOptimizer(table, saved);
+    const same =
+      table?.pool === pool &&
+      table.dim === saved.dim &&
+      isSameOptimizer(table, saved) &&
+      isSamePolicy(table, saved);
     if (!same) {
       const text = `this job has no table "${saved.name}" as checkpoint ${number} has it`;
-      throw new KintsugiError('BAD_ARGUMENT', `${text}: dim, pool or optimizer differ, or it is missing`);
+      throw new KintsugiError(
+        'BAD_ARGUMENT',
+        `${text}: dim, pool, optimizer or policy differ, or it is missing`,
+      );
     }
   }
+}
+
+function isSamePolicy(a: Pick<SavedTable, 'policy'>, b: Pick<SavedTable, 'policy'>): boolean {
+  return policyText(a.policy ?? {}) === policyText(b.policy ?? {});
 }
 
 /** The learning rate may have changed since, unless the state of rows depends on it. */

@@ -1,0 +1,186 @@
+// The life of rows in a table with a policy. A row that was not seen for so many steps counts as not there
+// from that step on, wherever it is read. Pushes evict such rows a few at a time: as deltas of their batch.
+#include <algorithm>
+#include <bit>
+
+#include "engine/shard.h"
+#include "kernels/kernels.h"
+
+namespace kintsugi {
+
+/** Within a ttl all slots are looked at so many times. */
+static constexpr std::uint32_t kSweeps = 8;
+/** Slots that a push looks at in any case, and further ones for each of its keys. */
+static constexpr std::size_t kLeastSwept = 64, kSweptPerKey = 8;
+
+void Table::removeGone(BlockSet& slots) const {
+  if (!first_ || !extent_) return;
+  slots.remove(0);
+  const std::uint32_t now = clock();
+  for (std::uint32_t slot = first_; slot < extent_; slot++) {
+    if (tags()[slot] && isGone(slot, now)) slots.remove(slot);
+  }
+}
+
+void Table::hideGone(std::vector<std::uint32_t>& slots) const {
+  if (!first_ || !extent_) return;
+  const std::uint32_t now = clock();
+  for (std::uint32_t& slot : slots) {
+    if (slot != kNone && isGone(slot, now)) slot = kNone;
+  }
+}
+
+void Table::changeLife(std::uint32_t slot, Life life, std::uint32_t place) {
+  const Life before = lifeOf(slot);
+  std::uint8_t* delta = batch_.delta(place) + lifeAt_;
+  storeAt(delta, 0, loadAt<std::uint32_t>(delta, 0) ^ before.last ^ life.last);
+  storeAt(delta, 1, loadAt<std::uint32_t>(delta, 1) ^ before.sightings ^ life.sightings);
+  setLife(slot, life);
+}
+
+std::uint32_t Table::sweepOf(std::size_t keys) const {
+  const LifePolicy& policy = spec_.policy;
+  const std::uint32_t ttl = policy.rareTtl ? policy.ttlOf(0) : policy.ttl;
+  if (!ttl) return 0;
+  const std::uint64_t fair = std::uint64_t{extent_} * kSweeps / ttl + 1;
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>({fair, extent_, kLeastSwept + kSweptPerKey * std::uint64_t{keys}}));
+}
+
+void Table::sweep(std::uint32_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots) {
+  slots.clear();
+  for (; count; count--) {
+    if (swept_ < first_ || swept_ >= extent_) swept_ = first_;
+    if (tags()[swept_] && isGone(swept_, clock)) slots.push_back(swept_);
+    swept_++;
+  }
+  std::sort(slots.begin(), slots.end());
+  slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+}
+
+void Table::countGone(std::uint32_t slot) {
+  (lifeOf(slot).sightings < spec_.policy.rareBelow ? counts_.rare : counts_.expired)++;
+}
+
+/** The words of a row that has just become one: in this step, not yet seen. */
+static void beginLife(const Table& t, std::vector<float>& row) {
+  row[row.size() - 2] = std::bit_cast<float>(t.nextStep());
+  row[row.size() - 1] = 0;
+}
+
+// In the order of `newTags`, which is the order in which their slots were planned. The initial row is a delta
+// like any other; a gradient then adds to it.
+void Shard::addKeys(const Plan& plan, bool initialize) {
+  Table& t = *plan.table;
+  if (initialize) beginRows(t);
+  for (const std::uint64_t tag : plan.newTags) {
+    const std::uint32_t slot = t.addKey(tag);
+    if (initialize) putInitial(t, slot);
+  }
+}
+
+// State, and words of a life that begins.
+void Shard::beginRows(const Table& t) {
+  const TableSpec& spec = t.spec();
+  initial_.resize(spec.width());
+  initialState(spec, initial_.data() + spec.dim);
+  if (t.hasPolicy()) beginLife(t, initial_);
+}
+
+void Shard::putInitial(Table& t, std::uint32_t slot) {
+  const TableSpec& spec = t.spec();
+  initialValues(spec, t.tags()[slot] - 1, initial_.data());
+  const std::uint32_t place = t.batch().touch(slot);
+  kernels().replaceRow(t.row(slot), reinterpret_cast<const std::uint8_t*>(initial_.data()),
+                       initial_.size() * 4, spec.stride(), t.batch().delta(place), place & kAddTo);
+}
+
+// A gone row that is pushed is a new one: nothing of it is left.
+void Shard::startAgain(const Plan& plan) {
+  Table& t = *plan.table;
+  const std::uint32_t now = t.clock();
+  beginRows(t);
+  for (const std::uint32_t slot : plan.slots) {
+    if (!t.isGone(slot, now)) continue;
+    t.countGone(slot);
+    putInitial(t, slot);
+  }
+}
+
+// Rows that were not seen often enough take no step: `steps` goes on without them.
+void Shard::admit(const RequestTable& r, const Plan& plan, RowSteps& steps) {
+  Table& t = *plan.table;
+  const std::size_t distinct = steps.count;
+  sightings_.assign(distinct, 0);
+  for (std::uint32_t i = 0; i < r.count; i++) sightings_[inverse_[i]]++;
+  const std::uint32_t least = t.spec().policy.admitAt;
+  if (least < 2) return;
+  const std::size_t bytes = std::size_t{r.width} * 4;
+  admittedSlots_.clear();
+  admittedPlaces_.clear();
+  for (std::size_t i = 0; i < distinct; i++) {
+    const std::uint32_t slot = plan.slots[i];
+    if (std::uint64_t{t.lifeOf(slot).sightings} + sightings_[i] >= least) {
+      admittedSlots_.push_back(slot);
+      admittedPlaces_.push_back(places_[i]);
+    } else if (!(places_[i] & kAddTo)) {
+      std::memset(t.batch().delta(places_[i]), 0, t.spec().stride());
+    }
+  }
+  const std::size_t admitted = admittedSlots_.size();
+  t.countRefused(distinct - admitted);
+  if (admitted == distinct) return;
+  // Gradients in the caller's section cannot be moved; those in `gradients_` move to the front.
+  if (gradients_.size() < distinct * r.width) gradients_.resize(distinct * r.width);
+  auto* to = reinterpret_cast<std::uint8_t*>(gradients_.data());
+  for (std::size_t i = 0, at = 0; i < distinct && at < admitted; i++) {
+    if (plan.slots[i] != admittedSlots_[at]) continue;
+    std::memmove(to + at++ * bytes, steps.gradients + i * bytes, bytes);
+  }
+  steps.gradients = to;
+  steps.slots = admittedSlots_.data();
+  steps.places = admittedPlaces_.data();
+  steps.count = admitted;
+}
+
+// After their steps, whose deltas replace what was at a place.
+void Shard::seeRows(const Plan& plan, std::size_t distinct) {
+  Table& t = *plan.table;
+  const std::uint32_t step = t.nextStep();
+  for (std::size_t i = 0; i < distinct; i++) {
+    const std::uint64_t seen = std::uint64_t{t.lifeOf(plan.slots[i]).sightings} + sightings_[i];
+    t.changeLife(plan.slots[i], {step, static_cast<std::uint32_t>(std::min<std::uint64_t>(seen, kMostSteps))},
+                 places_[i]);
+  }
+}
+
+// A row that is given as a whole has its age, and no step passes. One that nobody has seen begins its life.
+void Shard::takeLife(Table& t, std::uint32_t slot, std::uint32_t place) {
+  Table::Life life = t.given(t.lifeOf(slot));
+  if (!life.sightings) life.sightings = std::max(1u, t.spec().policy.admitAt);
+  t.changeLife(slot, life, place);
+}
+
+// Whole rows have their age in place of the step in which they were last seen.
+void Shard::giveAges(const Table& t, const std::vector<std::uint32_t>& slots, std::uint8_t* rows) {
+  const std::size_t bytes = std::size_t{t.spec().width()} * 4;
+  const std::uint32_t now = t.clock();
+  for (std::size_t i = 0; i < slots.size(); i++) {
+    if (slots[i] != kNone) storeAt(rows + (i + 1) * bytes - kLifeWords * 4, 0, t.ageOf(slots[i], now));
+  }
+}
+
+void Shard::endStep(const Plan& plan) {
+  Table& t = *plan.table;
+  const std::uint32_t place = t.batch().touch(0), step = t.nextStep();
+  if (!(place & kAddTo)) std::memset(t.batch().delta(place), 0, t.spec().stride());
+  t.changeLife(0, {step, 0}, place);
+  if (t.absent(kRows).count()) return;
+  t.sweep(t.sweepOf(plan.tags.size()), step, swept_);
+  if (swept_.empty()) return;
+  if (snapshot_) snapshot_->keep(t, swept_);
+  for (const std::uint32_t slot : swept_) t.countGone(slot);
+  deleteRows(t, swept_);
+}
+
+}  // namespace kintsugi

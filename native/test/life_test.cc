@@ -1,0 +1,221 @@
+// Tables with a policy: rows that go by themselves, rows that are not admitted yet, and slots that are used
+// again, against the model (support.h) and through snapshots.
+#include <numeric>
+
+#include "test/support.h"
+
+namespace kintsugi::test {
+namespace {
+
+TableSpec living(LifePolicy policy) {
+  return withPolicy(tableSpec(3, 5, OptimizerKind::Adagrad, InitializerKind::Uniform), policy);
+}
+
+PartData gradients(const TableSpec& spec, std::vector<std::uint64_t> keys, float value = 0.5f) {
+  PartData part{spec.id, spec.dim, std::move(keys), {}};
+  part.rows.assign(part.keys.size() * spec.dim, value);
+  return part;
+}
+
+void pushed(Shard& shard, const PartData& part, std::uint32_t mode = 0) {
+  CHECK(shard.push(view(encode(mode, {part}, true))) == Status::Applied);
+}
+
+std::vector<float> rowOf(Shard& shard, const TableSpec& spec, std::uint64_t key) {
+  const PartData part{spec.id, spec.width(), {key}, {}};
+  Status status = Status::Absent;
+  const Bytes bytes = answerOf(
+      [&](const Allocate& allocate) { status = shard.pull(view(encode(1, {part}, false)), allocate); });
+  CHECK(status == Status::Applied);
+  std::vector<float> row(spec.width());
+  std::memcpy(row.data(), bytes.data(), row.size() * 4);
+  return row;
+}
+
+struct Saved {
+  std::vector<std::uint64_t> keys;
+  std::vector<float> values, state;
+};
+
+/** The rows of a snapshot; `since` becomes the number that it adds to. */
+Saved saved(Shard& shard, const TableSpec& spec, std::uint32_t& since, std::uint32_t& stamp) {
+  flushed(shard);
+  SnapshotBegun begun;
+  CHECK(!shard.beginSnapshot(since, begun));
+  since = begun.since;
+  stamp = begun.stamp;
+  Saved all;
+  for (bool more = true; more;) {
+    more = false;
+    Saved piece;
+    CHECK(!shard.readSnapshot(1 << 20, [&](const Table&, std::size_t rows, RowArrays& to) {
+      more = true;
+      piece.keys.resize(rows);
+      piece.values.resize(rows * spec.dim);
+      piece.state.resize(rows * (spec.width() - spec.dim));
+      to = {piece.keys.data(), reinterpret_cast<std::uint8_t*>(piece.values.data()),
+            reinterpret_cast<std::uint8_t*>(piece.state.data())};
+      return true;
+    }));
+    all.keys.insert(all.keys.end(), piece.keys.begin(), piece.keys.end());
+    all.values.insert(all.values.end(), piece.values.begin(), piece.values.end());
+    all.state.insert(all.state.end(), piece.state.begin(), piece.state.end());
+  }
+  CHECK_EQ(begun.rows, all.keys.size());
+  return all;
+}
+
+std::unique_ptr<Shard> shardWith(const TableSpec& spec) {
+  auto shard = std::make_unique<Shard>(std::make_shared<Memory>(0), 0, 1, 1);
+  CHECK(!shard->addTable(spec));
+  return shard;
+}
+
+/** The keys that the table lists, in the order of slots. */
+std::vector<std::uint64_t> listed(const Shard& shard, const TableSpec& spec) {
+  std::uint32_t slot = 0;
+  const std::vector<std::uint64_t> keys = shard.table(spec.id)->keysBySlot(slot, 1u << 20);
+  bool more;
+  std::vector<std::uint64_t> sorted = keys;
+  std::sort(sorted.begin(), sorted.end());
+  CHECK(shard.table(spec.id)->keysInOrder(0, 1u << 20, more) == sorted);
+  return keys;
+}
+
+}  // namespace
+
+TEST(a_row_is_gone_when_its_ttl_has_passed) {
+  const TableSpec spec = living({3, 0, 0, 0});
+  auto shard = shardWith(spec);
+  const std::vector<float> initial = rowOf(*shard, spec, 7);
+  pushed(*shard, gradients(spec, {7}));
+  const std::vector<float> once = rowOf(*shard, spec, 7);
+  CHECK(once != initial);
+  for (int step = 0; step < 3; step++) {
+    pushed(*shard, gradients(spec, {8}));
+    const std::vector<float> row = rowOf(*shard, spec, 7);
+    CHECK(std::memcmp(row.data(), once.data(), (spec.width() - kLifeWords) * 4) == 0);
+    CHECK_EQ(std::bit_cast<std::uint32_t>(row[spec.width() - 2]), static_cast<std::uint32_t>(step) + 1);
+    CHECK_EQ(listed(*shard, spec).size(), 2u);
+  }
+  pushed(*shard, gradients(spec, {8}));
+  CHECK(rowOf(*shard, spec, 7) == initial);
+  CHECK(listed(*shard, spec) == std::vector<std::uint64_t>{8});
+  // A key that comes back starts from nothing: values, state and sightings are those of a first push.
+  pushed(*shard, gradients(spec, {7}));
+  std::vector<float> again = rowOf(*shard, spec, 7);
+  CHECK(std::memcmp(again.data(), once.data(), (spec.width() - kLifeWords) * 4) == 0);
+  CHECK_EQ(std::bit_cast<std::uint32_t>(again.back()), 1u);
+}
+
+TEST(a_key_that_comes_back_starts_from_nothing_before_it_is_evicted) {
+  const TableSpec spec = living({3, 0, 0, 0});
+  auto shard = shardWith(spec);
+  std::vector<std::uint64_t> many(500);
+  std::iota(many.begin(), many.end(), 100);
+  pushed(*shard, gradients(spec, many));
+  pushed(*shard, gradients(spec, many));
+  for (int step = 0; step < 4; step++) pushed(*shard, gradients(spec, {1}));
+  CHECK(shard->table(spec.id)->index().size() > 2);  // most rows wait
+  const std::uint64_t last = many.back();
+  pushed(*shard, gradients(spec, {last, last}));
+  auto fresh = shardWith(spec);
+  pushed(*fresh, gradients(spec, {last, last}));
+  const std::vector<float> row = rowOf(*shard, spec, last), other = rowOf(*fresh, spec, last);
+  CHECK(std::memcmp(row.data(), other.data(), (spec.width() - kLifeWords) * 4) == 0);
+  CHECK_EQ(std::bit_cast<std::uint32_t>(row.back()), 2u);
+}
+
+TEST(slots_of_rows_that_are_gone_are_used_again) {
+  const TableSpec spec = living({10, 0, 0, 0});
+  auto shard = shardWith(spec);
+  for (std::uint64_t step = 0; step < 1000; step++) {
+    std::vector<std::uint64_t> keys(20);
+    std::iota(keys.begin(), keys.end(), step * 20);
+    pushed(*shard, gradients(spec, keys));
+    flushed(*shard);
+  }
+  const TableStats stats = shard->stats()[0];
+  CHECK_EQ(listed(*shard, spec).size(), 220u);  // of eleven steps
+  CHECK(stats.extent < 320);
+  CHECK(stats.rows < 320);
+  CHECK_EQ(stats.counts.expired, 20000 - stats.rows);
+  CHECK(shard->totalsAreRight());
+}
+
+TEST(rare_rows_go_sooner) {
+  const TableSpec spec = living({8, 3, 2, 0});
+  auto shard = shardWith(spec);
+  for (int step = 0; step < 3; step++) pushed(*shard, gradients(spec, {1}));
+  pushed(*shard, gradients(spec, {2, 2}));
+  for (int step = 0; step < 3; step++) pushed(*shard, gradients(spec, {9}));
+  CHECK(listed(*shard, spec) == (std::vector<std::uint64_t>{1, 9}));
+  for (int step = 0; step < 6; step++) pushed(*shard, gradients(spec, {9}));
+  CHECK(listed(*shard, spec) == std::vector<std::uint64_t>{9});
+  const LifeCounts& counts = shard->table(spec.id)->counts();
+  CHECK_EQ(counts.rare, 1u);
+  CHECK_EQ(counts.expired, 1u);
+}
+
+TEST(gradients_change_a_row_from_the_nth_sighting_on) {
+  const TableSpec spec = living({0, 0, 0, 3});
+  auto shard = shardWith(spec);
+  const std::vector<float> initial = rowOf(*shard, spec, 7);
+  const auto isInitial = [&] {
+    const std::vector<float> row = rowOf(*shard, spec, 7);
+    return std::memcmp(row.data(), initial.data(), (spec.width() - kLifeWords) * 4) == 0;
+  };
+  pushed(*shard, gradients(spec, {7, 1}));
+  pushed(*shard, gradients(spec, {2, 7, 2, 2}));
+  CHECK(isInitial());
+  CHECK_EQ(shard->table(spec.id)->counts().refused, 3u);
+  pushed(*shard, gradients(spec, {1, 7}));
+  CHECK(!isInitial());
+  auto fresh = shardWith(living({1000, 0, 0, 0}));
+  pushed(*fresh, gradients(spec, {7}));
+  CHECK(rowOf(*shard, spec, 7)[0] == rowOf(*fresh, spec, 7)[0]);
+  // A row that is given as a whole is admitted.
+  PartData whole{spec.id, spec.width(), {50}, std::vector<float>(spec.width(), 0)};
+  pushed(*shard, whole, 1);
+  pushed(*shard, gradients(spec, {50}));
+  CHECK(rowOf(*shard, spec, 50)[0] != 0);
+}
+
+TEST(a_snapshot_has_no_row_that_is_gone) {
+  const TableSpec spec = living({5, 0, 0, 2});
+  auto shard = shardWith(spec);
+  std::vector<std::uint64_t> many(400);
+  std::iota(many.begin(), many.end(), 100);
+  pushed(*shard, gradients(spec, many));
+  std::uint32_t since = 0, first = 0, second = 0;
+  CHECK_EQ(saved(*shard, spec, since, first).keys.size(), 400u);
+  for (int step = 0; step < 6; step++) pushed(*shard, gradients(spec, {1}));
+  since = first;
+  const Saved all = saved(*shard, spec, since, second);
+  CHECK(all.keys == std::vector<std::uint64_t>{1});
+  CHECK_EQ(since, 0u);  // an increment could not say that rows are gone
+  CHECK_EQ(std::bit_cast<std::uint32_t>(all.state[all.state.size() - 2]), 0u);
+  CHECK_EQ(std::bit_cast<std::uint32_t>(all.state.back()), 6u);
+  // Loaded elsewhere, rows go on with their lives.
+  auto loaded = shardWith(spec);
+  Status status;
+  CHECK(!loaded->loadRows(
+      {spec.id, all.keys.data(), all.values.data(), all.state.data(), 1, spec.dim, all.state.size()},
+      status));
+  CHECK(status == Status::Applied);
+  for (int step = 0; step < 9; step++) {
+    const std::uint64_t key = step < 3 ? 200 : 300;
+    for (Shard* each : {shard.get(), loaded.get()}) pushed(*each, gradients(spec, {key}));
+    for (const std::uint64_t asked : {1, 200, 300})
+      CHECK(rowOf(*shard, spec, asked) == rowOf(*loaded, spec, asked));
+  }
+}
+
+TEST(a_policy_is_part_of_what_a_table_is) {
+  auto shard = shardWith(living({5, 0, 0, 0}));
+  CHECK(shard->addTable(living({6, 0, 0, 0})));
+  CHECK(shard->addTable(living({0, 0, 0, 0})));
+  CHECK(!shard->addTable(living({5, 0, 0, 0})));
+}
+
+}  // namespace kintsugi::test

@@ -1,0 +1,118 @@
+/**
+ * Policies of tables: which rows go by themselves, and which are not admitted yet. The engine carries them
+ * out (native/engine/life.cc). A step of a table is a push of gradients to it that a shard has applied, so
+ * each shard has a clock of its own, which is coded, recovered and followed as rows are.
+ */
+/** The policy of a table: its rows change by themselves as it says. It has at least one field. */
+export interface TablePolicy {
+  /** A row is gone when its shard has applied more than so many pushes of gradients since the row's last. */
+  ttl?: number | undefined;
+  /** The same for a row that was seen fewer than `sightings` times; with `ttl`, the lower of both holds. */
+  minFrequency?: { sightings: number; ttl: number } | undefined;
+  /** Gradients change a row from this sighting on. Before, it reads as its initial value. */
+  counter?: number | undefined;
+}
+
+/** Rows that went by themselves, and gradients of rows that were not admitted yet. */
+export interface LifeCounts {
+  /** By `ttl`. */
+  expired: number;
+  /** By `minFrequency`. */
+  rare: number;
+  /** Gradients that were dropped by `counter`. */
+  refused: number;
+}
+
+/** The longest ttl, and the most sightings that a policy can ask for. */
+const MOST_LIFE = 2 ** 29 - 1;
+
+/**
+ * Words of a whole row in a table with a policy, after the state of its optimizer: u32 in the bits of a
+ * float32. The age is counted in steps since the row was last seen.
+ */
+export const LIFE_PARTS = [
+  { name: 'life_age', shape: 'scalar' },
+  { name: 'life_sightings', shape: 'scalar' },
+] as const;
+
+const FIELDS: Readonly<Record<string, readonly string[] | undefined>> = {
+  ttl: undefined,
+  minFrequency: ['sightings', 'ttl'],
+  counter: undefined,
+};
+
+function countProblem(name: string, value: unknown): string | undefined {
+  const valid = Number.isInteger(value) && (value as number) >= 1 && (value as number) <= MOST_LIFE;
+  return valid ? undefined : `policy: ${name} must be an integer from 1 to ${MOST_LIFE}`;
+}
+
+/** Why a policy is not valid, in one line; undefined when it is. */
+export function policyProblem(policy: unknown): string | undefined {
+  if (policy === undefined) return undefined;
+  if (typeof policy !== 'object' || policy === null) return 'policy must be an object';
+  const given = Object.entries(policy).filter(([, value]) => value !== undefined);
+  if (given.length === 0) return `a policy has at least one of ${Object.keys(FIELDS).join(', ')}`;
+  for (const [name, value] of given) {
+    if (!Object.hasOwn(FIELDS, name))
+      return `a policy has no field "${name}"; it may have ${Object.keys(FIELDS).join(', ')}`;
+    const parts = FIELDS[name];
+    if (!parts) {
+      const problem = countProblem(name, value);
+      if (problem) return problem;
+      continue;
+    }
+    if (typeof value !== 'object' || value === null)
+      return `policy: ${name} must be an object of ${parts.join(', ')}`;
+    const surplus = Object.keys(value).find((part) => !parts.includes(part));
+    if (surplus !== undefined) return `policy: ${name} has no field "${surplus}"`;
+    for (const part of parts) {
+      const problem = countProblem(`${name}.${part}`, (value as Record<string, unknown>)[part]);
+      if (problem) return problem;
+    }
+  }
+  return undefined;
+}
+
+/** A valid policy without further fields, in one order. */
+export function onlyKnownPolicy({ ttl, minFrequency, counter }: TablePolicy): TablePolicy {
+  return {
+    ...(ttl !== undefined && { ttl }),
+    ...(minFrequency && {
+      minFrequency: { sightings: minFrequency.sightings, ttl: minFrequency.ttl },
+    }),
+    ...(counter !== undefined && { counter }),
+  };
+}
+
+/** A policy as a flag has it: "admit=counter(2),evict=ttl(2000)". */
+export function policyText(policy: TablePolicy): string {
+  const { ttl, minFrequency, counter } = policy;
+  const parts: string[] = [];
+  if (counter !== undefined) parts.push(`admit=counter(${counter})`);
+  if (ttl !== undefined) parts.push(`evict=ttl(${ttl})`);
+  if (minFrequency) parts.push(`evict=minFrequency(${minFrequency.sightings},${minFrequency.ttl})`);
+  return parts.join(',');
+}
+
+const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z]+)\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*(?:,|$)/;
+
+/** The inverse of `policyText`; undefined: this is none. The policy may be invalid. */
+export function parsedPolicy(text: string): TablePolicy | undefined {
+  const policy: TablePolicy = {};
+  let rest = text;
+  do {
+    const match = CLAUSE.exec(rest);
+    if (!match) return undefined;
+    const [whole, what, kind, first, second] = match;
+    const isOne = second === undefined;
+    if (what === 'evict' && kind === 'ttl' && isOne && policy.ttl === undefined) policy.ttl = Number(first);
+    else if (what === 'admit' && kind === 'counter' && isOne && policy.counter === undefined)
+      policy.counter = Number(first);
+    else if (what === 'evict' && kind === 'minFrequency' && !isOne && !policy.minFrequency)
+      policy.minFrequency = { sightings: Number(first), ttl: Number(second) };
+    else return undefined;
+    rest = rest.slice(whole.length);
+    if (rest === '' && whole.trimEnd().endsWith(',')) return undefined;
+  } while (rest !== '');
+  return policy;
+}

@@ -1,0 +1,34 @@
+/**
+ * Rows of a table with a policy. When a row is gone depends on the pushes of all writers, whose order nobody
+ * knows but the shard. So a row may have the last pushes of its writer, as many as it says that it has seen.
+ */
+import type { Learner } from './learners.js';
+
+/** The fault of a row after these pushes of its writer; undefined: nothing. */
+export function livingProblem(
+  learner: Learner,
+  dim: number,
+  numbers: readonly number[],
+  found: Float32Array,
+): string | undefined {
+  const isGiven = (count: number) => {
+    const row = learner.row(dim, count === 0 ? [] : numbers.slice(-count));
+    return row.subarray(0, Math.min(row.length, found.length)).every((x, i) => Object.is(x, found[i]));
+  };
+  if (found.length === dim) {
+    for (let count = 0; count <= numbers.length; count++) if (isGiven(count)) return undefined;
+    return 'no last pushes of its writer give its values';
+  }
+  const { age, sightings } = lifeOf(found);
+  const { ttl = 0, minFrequency } = learner.policy!;
+  if (sightings > numbers.length) return `${sightings} sightings, and ${numbers.length} pushes`;
+  if (!isGiven(sightings)) return `the last ${sightings} pushes of its writer do not give it`;
+  const most = minFrequency && sightings < minFrequency.sightings ? Math.min(minFrequency.ttl, ttl) : ttl;
+  return age > most ? `it is ${age} steps old, and is gone after ${most}` : undefined;
+}
+
+/** The words of a whole row. */
+export function lifeOf(row: Float32Array): { age: number; sightings: number } {
+  const words = new Uint32Array(row.slice(-2).buffer);
+  return { age: words[0]!, sightings: words[1]! };
+}
