@@ -192,4 +192,14 @@ export const ANSWER_MUTANTS: readonly Mutant[] = [
     to: '{}',
     scenario: { test: SLICES, because: 'more memory is held, and nothing is wrong with it' },
   },
+  {
+    name: 'answers: an answer that waits for lost rows keeps its own memory',
+    file: 'shard/pulls',
+    from: 'own?.drop();',
+    to: '',
+    scenario: {
+      test: 'test/core/shard/waited-pulls.test.ts',
+      because: 'the memory of answers is not looked at in a schedule',
+    },
+  },
 ];

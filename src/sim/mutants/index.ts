@@ -3,6 +3,7 @@ import { ANSWER_MUTANTS } from './answers.js';
 import { CONTENT_MUTANTS } from './content.js';
 import { DATA_MUTANTS } from './data.js';
 import { DROP_MUTANTS } from './drops.js';
+import { LIFE_MUTANTS } from './life.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
 import { RATE_MUTANTS } from './rates.js';
@@ -32,4 +33,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...TURN_MUTANTS,
   ...RATE_MUTANTS,
   ...DROP_MUTANTS,
+  ...LIFE_MUTANTS,
 ];

@@ -1,0 +1,25 @@
+/** Bugs of rows that go by themselves, outside of the engine. */
+import type { Mutant } from './mutant.js';
+
+export const LIFE_MUTANTS: readonly Mutant[] = [
+  {
+    name: 'life: keys are listed while rows that say who is gone are lost',
+    file: 'node/queries',
+    from: 'if (!owner.native.tableReady(table))',
+    to: 'if (false)',
+    scenario: {
+      test: 'test/core/node/queries.test.ts',
+      because: 'a client lists keys while blocks of rows are decoded, and one of the rows is gone',
+    },
+  },
+  {
+    name: 'life: a checkpoint is restored into tables with another policy',
+    file: 'scheduler/saving/restored',
+    from: 'isSamePolicy(table, saved)',
+    to: 'true',
+    scenario: {
+      test: 'test/core/scheduler/restore-lost.test.ts',
+      because: 'all tables of a schedule keep their policy',
+    },
+  },
+];
