@@ -18,7 +18,7 @@ it('keys of a table with a policy are not listed while rows are lost, which say 
   const host = { out, gone: { has: () => false } } as unknown as NodeHost;
   const queries = new Queries(host, owners, {} as Sinks);
   const ask = () => {
-    queries.onKeys(9, { t: 'keys', id: 1, g: 0, m: 0, table: 3, order: 'slot', from: 0, max: 10 });
+    queries.onKeys(9, { t: 'keys', id: 1, epoch: 1, g: 0, m: 0, table: 3, order: 'slot', from: 0, max: 10 });
     return out.take().map((effect) => effect.kind === 'send' && effect.message);
   };
   expect(ask()).toEqual([{ t: 'reject', id: 1, items: [[0, 'WRONG_OWNER']] }]);
