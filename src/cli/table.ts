@@ -1,4 +1,7 @@
-/** `kintsugi table`: lists and shows the tables of a running job, changes their rates, and drops them. */
+/**
+ * `kintsugi table`: lists and shows the tables of a running job, changes their rates, deletes rows, and drops
+ * tables.
+ */
 
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
@@ -9,6 +12,7 @@ import { saidWhile } from '../net/repeats.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { integer, withScheduler } from './flags.js';
 import { hint } from './hints.js';
+import { keysOfFile } from './keys-file.js';
 
 const LIMIT = 100;
 
@@ -18,6 +22,10 @@ interface ShowFlags extends ConnectFlags {
 interface ListFlags extends ShowFlags {
   limit: number;
   after?: string;
+}
+
+interface DeleteRowsFlags extends ShowFlags {
+  keys: string;
 }
 
 /** `adagrad lr=0.05 eps=1e-8`: a kind and its parameters, also those of a schedule. */
@@ -113,6 +121,21 @@ async function runDrop(name: string, flags: ShowFlags): Promise<void> {
   print(flags.json, { dropped: name }, () => [`table ${name} is dropped`]);
 }
 
+/** @throws BAD_ARGUMENT, BAD_DATA, UNKNOWN_TABLE */
+async function runDelete(name: string, flags: DeleteRowsFlags): Promise<void> {
+  const path = flags.keys;
+  let count = 0;
+  // A line that is no key is an error before a row is deleted.
+  for await (const keys of keysOfFile(path)) count += keys.length;
+  await withClient(flags, async (client) => {
+    const rows = client.table(name);
+    for await (const keys of keysOfFile(path)) await rows.delete(keys);
+  });
+  print(flags.json, { table: name, keys: count }, () => [
+    `table ${name}: rows of ${countText(count)} keys are deleted`,
+  ]);
+}
+
 export function registerTable(program: Command): void {
   const command = program.command('table').description('The tables of a running job.');
   withScheduler(
@@ -149,4 +172,13 @@ export function registerTable(program: Command): void {
   )
     .option('--json', 'print JSON: dropped', false)
     .action(runDrop);
+  withScheduler(
+    command
+      .command('delete')
+      .description('Delete rows of a table with their optimizer state, as durably as a push.')
+      .argument('<name>', 'name of the table'),
+  )
+    .requiredOption('--keys <file>', 'text file with a key in each line')
+    .option('--json', 'print JSON: table and keys', false)
+    .action(runDelete);
 }
