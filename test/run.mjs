@@ -18,24 +18,41 @@ function has(tool) {
   return spawnSync(tool, ['--version'], { stdio: 'ignore' }).status === 0;
 }
 
-const running = new Set();
+/** Steps that run beside what follows, because each has work for one core. */
+const together = [];
+let failed = false;
 
-async function run(title, command, args) {
-  console.log(`\n== ${title}`);
-  const child = spawn(command, args, { cwd: root, stdio: 'inherit' });
-  running.add(child);
-  const [status] = await once(child, 'close');
-  running.delete(child);
+function ended(title, status) {
   if (status !== 0 && status !== LEFT_OUT) {
-    for (const other of running) other.kill();
+    failed = true;
     console.error(`\nnpm test: ${title} failed`);
-    process.exit(status ?? 1);
   }
   return status === 0;
 }
 
-/** Steps that run beside what follows, because each has work for one core. */
-const together = [run('the addon under AddressSanitizer', process.execPath, ['native/test/addon-asan.mjs'])];
+/** Ends `npm test` if the step fails, once the steps beside it have said what they say. */
+async function run(title, command, args) {
+  console.log(`\n== ${title}`);
+  const [status] = await once(spawn(command, args, { cwd: root, stdio: 'inherit' }), 'close');
+  if (ended(title, status)) return;
+  await Promise.all(together);
+  process.exit(1);
+}
+
+/** What the step says is shown as a whole when it has ended. Its failure is that of `npm test`. */
+function beside(title, command, args) {
+  const child = spawn(command, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
+  const said = [];
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (piece) => said.push(piece));
+  const done = once(child, 'close').then(([status]) => {
+    console.log(`\n== ${title}\n${Buffer.concat(said)}`);
+    return ended(title, status);
+  });
+  together.push(done);
+  return done;
+}
+
+const addon = beside('the addon under AddressSanitizer', process.execPath, ['native/test/addon-asan.mjs']);
 
 if (has('cmake')) {
   const build = join(root, 'build/native-test');
@@ -47,9 +64,7 @@ if (has('cmake')) {
     '-DCMAKE_BUILD_TYPE=RelWithDebInfo',
   ]);
   await run('build native tests', 'cmake', ['--build', build, '-j', '2']);
-  together.push(
-    run('native tests (AddressSanitizer, UBSan)', 'ctest', ['--test-dir', build, '--output-on-failure']),
-  );
+  beside('native tests (AddressSanitizer, UBSan)', 'ctest', ['--test-dir', build, '--output-on-failure']);
 } else {
   missingTools.push(
     'the native tests under sanitizers: cmake is not installed (Debian: apt-get install cmake)',
@@ -67,8 +82,9 @@ await run('TypeScript tests', process.execPath, [
   'parts',
   ...process.argv.slice(2),
 ]);
-const [hasAddon] = await Promise.all(together);
-if (!hasAddon) missingTools.push('the addon under AddressSanitizer: see above');
+await Promise.all(together);
+if (failed) process.exit(1);
+if (!(await addon)) missingTools.push('the addon under AddressSanitizer: see above');
 
 if (!existsSync(join(root, '../shared/data')))
   leftOut.push('tests on real data: ../shared/data is not there');

@@ -176,7 +176,7 @@ void Shard::endStep(const Plan& plan) {
   if (!(place & kAddTo)) std::memset(t.batch().delta(place), 0, t.spec().stride());
   t.changeLife(0, {step, 0}, place);
   if (t.absent(kRows).count()) return;
-  t.sweep(t.sweepOf(plan.tags.size()), step, swept_);
+  t.sweep(plan.swept, step, swept_);
   if (swept_.empty()) return;
   if (snapshot_) snapshot_->keep(t, swept_);
   for (const std::uint32_t slot : swept_) t.countGone(slot);

@@ -115,10 +115,12 @@ bool Shard::makeRoom() {
   }
   if (cost && !memory_->allows(cost)) return false;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
-    const Plan& plan = plans_[i];
-    if (!plan.table->makeRoom(static_cast<std::uint32_t>(plan.newTags.size()))) return false;
-    const std::size_t more = plan.table->hasPolicy() ? plan.table->sweepOf(plan.tags.size()) + 1 : 0;
-    if (!plan.table->batch().expect(plan.tags.size() + more)) return false;
+    Plan& plan = plans_[i];
+    Table& t = *plan.table;
+    if (!t.makeRoom(static_cast<std::uint32_t>(plan.newTags.size()))) return false;
+    plan.swept = t.hasPolicy() ? t.sweepOf(plan.tags.size()) : 0;
+    // A table with a policy changes its clock, too.
+    if (!t.batch().expect(plan.tags.size() + plan.swept + t.hasPolicy())) return false;
   }
   return true;
 }

@@ -211,6 +211,28 @@ TEST(a_snapshot_has_no_row_that_is_gone) {
   }
 }
 
+TEST(a_push_of_many_new_keys_evicts_no_more_than_it_has_room_for) {
+  const TableSpec spec = living({80, 0, 0, 0});
+  auto shard = shardWith(spec);
+  std::vector<std::uint64_t> old(100), fresh(1000);
+  std::iota(old.begin(), old.end(), 10);
+  std::iota(fresh.begin(), fresh.end(), 5000);
+  pushed(*shard, gradients(spec, old));
+  flushed(*shard);
+  for (int step = 0; step < 80; step++) {
+    pushed(*shard, gradients(spec, {1}));
+    flushed(*shard);
+  }
+  // All old rows are gone in the step of this push, and its keys make the table eleven times as large.
+  pushed(*shard, gradients(spec, fresh));
+  flushed(*shard);
+  const auto seen = [&](std::uint64_t key) {
+    return std::bit_cast<std::uint32_t>(rowOf(*shard, spec, key).back());
+  };
+  for (const std::uint64_t key : old) CHECK_EQ(seen(key), 0u);
+  for (const std::uint64_t key : fresh) CHECK_EQ(seen(key), 1u);
+}
+
 TEST(a_policy_is_part_of_what_a_table_is) {
   auto shard = shardWith(living({5, 0, 0, 0}));
   CHECK(shard->addTable(living({6, 0, 0, 0})));

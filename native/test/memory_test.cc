@@ -242,14 +242,15 @@ TEST(tablesWithoutRowsCostLittle) {
       }
     }
     CHECK_EQ(memory->used(), 0u);
-    CHECK(processBytes("VmRSS") - resident < std::size_t{kPairs} * 4096);
-    CHECK(processBytes("VmSize") - addresses < std::size_t{kPairs} * 8192);
+    CHECK(processBytes("VmRSS") < resident + std::size_t{kPairs} * 4096);
+    CHECK(processBytes("VmSize") < addresses + std::size_t{kPairs} * 8192);
     // A row in every table of one shard: a block of each column, a small index and the batch.
     const std::size_t before = processBytes("VmRSS");
     for (std::uint32_t t = 0; t < kMaxTables; t++) {
       CHECK(push(*shards[7], shards[7]->table(t)->spec(), t, 1) == Status::Applied);
     }
-    CHECK(processBytes("VmRSS") - before < std::size_t{kMaxTables} * 32768);
+    // A sanitizer may give memory back meanwhile, so that there is less than before.
+    CHECK(processBytes("VmRSS") < before + std::size_t{kMaxTables} * 32768);
     Sink sink(memory, 1, 0, true);
     BlockPairs again;
     CHECK(sink.apply(0, view(flushed(*shards[7])), again) == Status::Applied);

@@ -27,6 +27,16 @@ export function onAbort(signal: AbortSignal | undefined, callback: () => void): 
 function tell(this: AbortSignal): void {
   const known = waiting.get(this);
   this.removeEventListener('abort', tell);
-  for (const one of [...(known ?? [])]) one();
-  known?.clear();
+  for (const one of [...(known ?? [])]) {
+    // An earlier one may have taken it back.
+    if (!known!.delete(one)) continue;
+    try {
+      one();
+    } catch (error) {
+      // The others hear of the abort all the same.
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  }
 }

@@ -33,9 +33,9 @@ export interface Digest {
 
 /**
  * SHA-256 over every row of every table: keys, values and optimizer state, without the tables of audits. Jobs
- * of different shapes with the same rows have the same digest. Stop training first: a job that is being
- * trained has no single state.
- * @throws LIMIT (rows are added to a table again and again while it is read), UNRECOVERABLE, BAD_ARGUMENT,
+ * of different shapes with the same rows have the same digest. With a policy, ages of rows belong to them.
+ * Stop training first: a job that is being trained has no single state.
+ * @throws LIMIT (rows of a table come or go again and again while it is read), UNRECOVERABLE, BAD_ARGUMENT,
  * CLOSED
  */
 export async function digest(client: Client): Promise<Digest> {
@@ -54,7 +54,7 @@ export async function digest(client: Client): Promise<Digest> {
         break;
       }
       if (attempt === MAX_ATTEMPTS) {
-        const text = `rows were added to table "${spec.name}" while it was read; stop training first`;
+        const text = `rows of table "${spec.name}" came or went while it was read; stop training first`;
         throw new KintsugiError('LIMIT', limitText(text, 'maxDigestAttempts', MAX_ATTEMPTS));
       }
       hash = before;
