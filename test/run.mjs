@@ -39,7 +39,7 @@ async function run(title, command, args) {
   process.exit(1);
 }
 
-/** What the step says is shown as a whole when it has ended. Its failure is that of `npm test`. */
+/** The output of the step is shown as a whole when it has ended. Its failure is that of `npm test`. */
 function beside(title, command, args) {
   const child = spawn(command, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
   const said = [];
