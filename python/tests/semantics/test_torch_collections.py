@@ -73,8 +73,10 @@ def test_bags(client: kintsugi.Client, mode: Any, grid: bool) -> None:
     [
         {"max_norm": 1.0}, {"norm_type": 1.0}, {"scale_grad_by_freq": True}, {"padding_idx": 0},
         {"sparse": True}, {"num_embeddings": 10}, {"device": "cpu"}, {"dtype": torch.float16},
+        {"pooling": "sum"}, {"init_fn": nn.init.zeros_}, {"data_type": "FP16"},
+        {"weight_init_max": 1.0}, {"weight_init_min": 0.0}, {"_weight": torch.zeros(1, 3)},
     ],
-    ids=str,
+    ids=lambda given: next(iter(given)),
 )  # fmt: skip
 def test_what_layers_of_torch_have_and_these_do_not_is_an_error_with_a_sentence(
     client: kintsugi.Client, make: Any, given: dict[str, Any]
@@ -109,6 +111,14 @@ def test_configurations_have_the_names_of_torchrec(client: kintsugi.Client) -> N
                 kind(name="items", embedding_dim=3, feature_names=["a", "b"], **wrong)
         with pytest.raises(Error, match="has no num_embeddings: there is no number of rows"):
             kind(name="items", embedding_dim=3, num_embeddings=10)
+        make: Any = kind
+        for given, sentence in {
+            "pooling": 'it is mode="sum", "mean" or "max" here',
+            "init_fn": "first values are those of initializer=",
+            "data_type": "rows are float32 on the PS",
+        }.items():
+            with pytest.raises(Error, match=f"has no {given}: {sentence}"):
+                make(name="items", embedding_dim=3, **{given: "any"})
     twice = kt.EmbeddingBagConfig("items", 3, ["a", "a"])
     with pytest.raises(Error, match="has a feature twice"):
         kt.EmbeddingBagCollection(client, [twice])

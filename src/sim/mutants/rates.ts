@@ -31,6 +31,10 @@ export const RATE_MUTANTS: readonly Mutant[] = [
     file: 'scheduler/owners-maps',
     from: '!init && !restore && !reports.serves(node, id, m, gen)',
     to: 'false',
+    scenario: {
+      test: 'test/core/scheduler/rates-told.test.ts',
+      because: 'a living owner is taken for lost, and commits a push with the old rate before it is fenced',
+    },
   },
   {
     name: 'rates: a later scheduler does not know which questions were carried out',

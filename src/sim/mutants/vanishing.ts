@@ -99,6 +99,10 @@ export const VANISHING_MUTANTS: readonly Mutant[] = [
     from: ' || isMirrored(group, m, view)',
     to: '',
     place: 0,
+    scenario: {
+      test: 'test/core/placement/placement.test.ts',
+      because: 'a sink dies between the cut-over of a move and the moment in which the new owner is complete',
+    },
   },
   {
     name: 'a mirror that lacks something counts as the shard',
