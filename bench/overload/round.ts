@@ -191,10 +191,9 @@ export class OverloadRound {
     const [attackCpu, psCpu] = [this.attackCpu(), job.cpuSeconds()];
     const phase = await this.measured(steady, () => this.attacked(this.phaseMs(ATTACK_SHARE)));
     const seconds = (monotonicMs() - begun) / 1000;
-    const most = (one: number, other: number) => Math.max(one, other);
     result.cores = {
-      attackers: most(result.cores.attackers, (this.attackCpu() - attackCpu) / seconds),
-      ps: most(result.cores.ps, (job.cpuSeconds() - psCpu) / seconds - quietCores),
+      attackers: Math.max(result.cores.attackers, (this.attackCpu() - attackCpu) / seconds),
+      ps: Math.max(result.cores.ps, (job.cpuSeconds() - psCpu) / seconds - quietCores),
     };
     this.outcomes.push(await this.endAttacks());
     await this.whole(job);

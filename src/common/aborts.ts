@@ -25,11 +25,11 @@ export function onAbort(signal: AbortSignal | undefined, callback: () => void): 
 }
 
 function tell(this: AbortSignal): void {
-  const known = waiting.get(this);
   this.removeEventListener('abort', tell);
-  for (const one of [...(known ?? [])]) {
+  const known = waiting.get(this)!;
+  for (const one of [...known]) {
     // An earlier one may have taken it back.
-    if (!known!.delete(one)) continue;
+    if (!known.delete(one)) continue;
     try {
       one();
     } catch (error) {

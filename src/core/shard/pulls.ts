@@ -43,18 +43,9 @@ export class Pulls implements PullOwner {
   }
 
   serveCharged(pull: PullItem, section: Uint8Array, own?: AnswerMemory): void {
-    const rows = this.shard.native.pull(section, own?.memory, own?.at);
-    if (typeof rows === 'number') {
-      own?.drop();
-      this.host.answers.giveBack(pull);
-      if (this.notRead(pull, rows) === 'absent') return this.park(pull, section, true);
-    } else {
-      const { client, id, item } = pull;
-      own?.took(rows);
-      if (own) this.host.answerAlone(client, id, item, rows);
-      else this.host.answer(client, id, item, rows);
-    }
-    this.over(pull);
+    const outcome = this.gather(pull, section, undefined, own);
+    if (outcome === 'absent') this.park(pull, section, true);
+    else this.over(pull);
   }
 
   readSlice(pull: PullItem, section: Uint8Array, slice: Uint8Array, memory: Uint8Array, at: number): boolean {
@@ -93,15 +84,23 @@ export class Pulls implements PullOwner {
     return this.host.answers.take(pull) ? this.gather(pull, section, buffer) : 'full';
   }
 
-  /** The answer is charged. */
-  private gather(pull: PullItem, section: Uint8Array, buffer?: RowsBuffer): 'done' | 'absent' {
+  /** The answer is charged. With `own` memory it is a message of its own. */
+  private gather(
+    pull: PullItem,
+    section: Uint8Array,
+    buffer?: RowsBuffer,
+    own?: AnswerMemory,
+  ): 'done' | 'absent' {
     const { client, id, item } = pull;
-    const rows = this.shard.native.pull(section, buffer?.memory, buffer?.at);
+    const to = own ?? buffer;
+    const rows = this.shard.native.pull(section, to?.memory, to?.at);
     if (typeof rows !== 'number') {
-      buffer?.took(rows);
-      this.host.answer(client, id, item, rows);
+      to?.took(rows);
+      if (own) this.host.answerAlone(client, id, item, rows);
+      else this.host.answer(client, id, item, rows);
       return 'done';
     }
+    own?.drop();
     this.host.answers.giveBack(pull);
     return this.notRead(pull, rows);
   }
