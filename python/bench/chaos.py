@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 import kintsugi
+from kintsugi import _reader
 from kintsugi._processes import Process
 
 BATCH = 64
@@ -388,13 +389,20 @@ class Chaos:
 
 
 def left_behind(mark: str) -> list[int]:
-    """Processes of this run, but for this one."""
+    """Processes of this run, but for this one, and its reader of files, which ends with it."""
+    ours = {os.getpid(), _reader._running and _reader._running.pid}
     wanted = f"{MARK}={mark}".encode()
     return [
         pid
         for pid in processes(lambda entry: wanted in (entry / "environ").read_bytes().split(b"\0"))
-        if pid != os.getpid()
+        if pid not in ours
     ]
+
+
+def described(pid: int) -> str:
+    """The state, age and command line of a process."""
+    command = ["ps", "-o", "pid=,ppid=,stat=,etimes=,args=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or f"{pid} (ended now)"
 
 
 def main() -> int:
@@ -430,7 +438,7 @@ def main() -> int:
     while (left := left_behind(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     if left:
-        raise SystemExit(f"processes are left: {left}")
+        raise SystemExit(f"processes are left: {', '.join(map(described, left))}")
     print(f"{number} rounds, {number * flags.samples:,} samples, each applied once; no process is left")
     for what, count in sorted(done.items()):
         print(f"{count:6}  {what}")
