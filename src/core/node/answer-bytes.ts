@@ -14,8 +14,13 @@
 import type { PeerId } from '../../protocol/map.js';
 import type { Policy } from '../shared/policy.js';
 
-/** Part of `maxAnswerBytes` that one client may hold. */
+/** Part of `maxAnswerBytes` that one client may hold, where that is less than `SHARE_BYTES`. */
 const SHARE = 1 / 4;
+/**
+ * One client may hold so many bytes. It is enough for its socket to go on, and a node that gathers far ahead
+ * of a socket makes others wait.
+ */
+const SHARE_BYTES = 4 << 20;
 /** Parts of `maxAnswerBytes` that the rooms have. */
 const ROOMS = { little: 1 / 4, much: 3 / 4 } as const;
 /** A client with no more than this part of `maxAnswerBytes` has little. */
@@ -99,7 +104,7 @@ export class AnswerBytes {
     const { maxAnswerBytes: limit, answerStallMs } = this.policy;
     const { bytes: held, wentOnAt, room: before } = this.holders.get(client) ?? { bytes: 0, wentOnAt: now };
     const after = held + bytes + HEADER_BYTES;
-    if (held > 0 && after > limit * SHARE) return 'client';
+    if (held > 0 && after > Math.min(limit * SHARE, SHARE_BYTES)) return 'client';
     const room = this.roomWith(client, bytes);
     const others = this.usedIn[room] - (before === room ? held : 0);
     if (others === 0 || others + after <= limit * ROOMS[room]) return undefined;

@@ -38,6 +38,11 @@ import {
 import type { Session } from './session.js';
 import { KnownTables } from './tables.js';
 
+/** Arrays of fewer bytes are filled with zeros, as all are of whom nothing else is asked. */
+const ZEROED_BYTES = 64 << 10;
+/** Larger ones are no buffers of Node. */
+const BUFFER_BYTES = 1 << 30;
+
 /** The part of a request for one table: keys, and the rows that go with them. */
 interface TableCall extends SplitCall {
   spec: TableSpec;
@@ -347,10 +352,12 @@ function target(call: TableCall, into?: Float32Array): Float32Array {
   throw new KintsugiError('LENGTH_MISMATCH', `table "${call.spec.name}": ${text}`);
 }
 
-/** @throws BAD_ARGUMENT */
+/** With any numbers in it where it is large: every one of them gets a row, or nobody gets the array. */
 function arrayOf(floats: number, table: string): Float32Array {
+  const bytes = floats * FLOAT_BYTES;
   try {
-    return new Float32Array(floats);
+    if (bytes < ZEROED_BYTES || bytes > BUFFER_BYTES) return new Float32Array(floats);
+    return new Float32Array(Buffer.allocUnsafeSlow(bytes).buffer);
   } catch {
     const text = `no array of this process holds ${floats} floats: pull fewer keys at once`;
     throw new KintsugiError('BAD_ARGUMENT', `table "${table}": ${text}`);

@@ -8,15 +8,10 @@ import { codeOf, describe, KintsugiError } from '../../common/errors.js';
 import { type Client, type ConnectOptions, connect } from '../../library/client/client.js';
 import { DEFAULT_IN_FLIGHT_BYTES, InFlightRoom } from '../../library/client/room.js';
 import type { Logger } from '../../net/log.js';
+import { AnswerRoom } from './answer-room.js';
 import { encodeFrame, FrameReader, type GatewayFrame } from './frames.js';
 import { type MemoryPlace, SharedFrameMemory, SharedMemory } from './memory.js';
-import {
-  type GatewayOperation,
-  OPERATIONS,
-  type OperationAnswer,
-  type OperationRequest,
-  type ProgramState,
-} from './operations.js';
+import { type GatewayOperation, OPERATIONS, type OperationAnswer, type ProgramState } from './operations.js';
 import { RANGE_OPERATIONS } from './range-operations.js';
 
 /** Version of the messages between programs and gateways. A program of another version is refused. */
@@ -118,19 +113,16 @@ export class ProgramConnection {
     const { id } = message;
     this.requests += 1;
     this.requestBytes += size;
-    let reserved = 0;
-    const reserve = async (bytes: number) => {
-      await this.answers.take(bytes, this.gone.signal);
-      reserved += bytes;
-    };
+    const room = new AnswerRoom(this.answers, this.gone.signal);
     try {
       if (message.op === 'hello') this.answer(id, { value: await this.hello(message) });
-      else this.answer(id, await this.work(message, payload, reserve));
+      else this.answer(id, await this.work(message, payload, room));
     } catch (error) {
+      room.abandon();
       const code = codeOf(error, 'INTERNAL');
       this.send(encodeFrame({ id, code, message: describe(error) }));
     } finally {
-      if (reserved > 0) this.afterSending(() => this.answers.free(reserved));
+      if (room.isUsed) this.afterSending(room);
       this.requests -= 1;
       this.requestBytes -= size;
       this.serve();
@@ -140,7 +132,7 @@ export class ProgramConnection {
   private async work(
     message: Record<string, unknown>,
     payload: Buffer,
-    reserve: OperationRequest['reserve'],
+    room: AnswerRoom,
   ): Promise<OperationAnswer> {
     const { client, memory } = this;
     const name = String(message.op);
@@ -152,7 +144,7 @@ export class ProgramConnection {
     const lies = behind || !memory ? new SharedFrameMemory(payload) : memory;
     const { program } = this;
     program.ranges?.hear();
-    return KNOWN[name]!({ client, message, memory: lies, signal: this.gone.signal, reserve, program });
+    return KNOWN[name]!({ client, message, memory: lies, signal: this.gone.signal, room, program });
   }
 
   private answer(id: unknown, { value, behind = [] }: OperationAnswer): void {
@@ -162,10 +154,14 @@ export class ProgramConnection {
       this.send(new Uint8Array(buffer, byteOffset, byteLength));
   }
 
-  /** Calls `then` when everything that was sent has left, or never will. */
-  private afterSending(then: () => void): void {
-    if (this.socket.writable) this.socket.write(NOTHING, then);
-    else then();
+  /** Frees the room when everything that was sent has left, or never will. */
+  private afterSending(room: AnswerRoom): void {
+    const end = (error?: Error | null) => {
+      if (error) room.abandon();
+      room.end();
+    };
+    if (this.socket.writable) this.socket.write(NOTHING, end);
+    else end(new Error('the program is gone'));
   }
 
   private send(bytes: Uint8Array): void {

@@ -12,6 +12,7 @@ import { listTables } from '../../library/tools/tables.js';
 import { limitText } from '../../protocol/limits.js';
 import { type TableSpec, tableByName } from '../../protocol/map.js';
 import { FLOAT_BYTES, KEY_BYTES } from '../../protocol/section-header.js';
+import type { AnswerRoom } from './answer-room.js';
 import { bad, integer, text } from './fields.js';
 import type { Memory } from './memory.js';
 import type { GatewayRanges } from './ranges.js';
@@ -23,8 +24,7 @@ export interface OperationRequest {
   memory: Memory;
   /** Aborted when the program is gone. */
   signal: AbortSignal;
-  /** Waits until so many bytes may follow the answer. They count until the program has read them. */
-  reserve(bytes: number): Promise<void>;
+  room: AnswerRoom;
   program: ProgramState;
 }
 
@@ -78,18 +78,18 @@ function widthOf(client: Client, name: string, whole: boolean): number {
   return whole ? client.rowWidth(spec) : spec.dim;
 }
 
-const pull: GatewayOperation = async ({ client, message, memory, signal, reserve }) => {
+const pull: GatewayOperation = async ({ client, message, memory, signal, room }) => {
   const whole = message.whole === true;
   const behind = message.behind === true;
-  let floatsBehind = 0;
-  const requests = callsOf(message).map(([table, keysAt, count, rowsAt]) => {
+  const asked = callsOf(message).map(([table, keysAt, count, rowsAt]) => {
     const floats = count * widthOf(client, table, whole);
     const keys = memory.keys(keysAt, count);
-    if (!behind) return { table, keys, into: memory.floats(rowsAt, floats) };
-    floatsBehind += floats;
-    return { table, keys };
+    return { table, keys, floats, into: behind ? undefined : memory.floats(rowsAt, floats) };
   });
-  if (behind) await reserve(floatsBehind * FLOAT_BYTES);
+  if (behind) await room.reserve(asked.reduce((sum, { floats }) => sum + floats, 0) * FLOAT_BYTES);
+  const requests = asked.map(({ table, keys, floats, into }) => {
+    return { table, keys, into: behind && !whole ? room.rows(floats) : into };
+  });
   if (!whole) {
     const rows = await client.pull(requests, { signal });
     return behind ? { behind: rows } : {};
@@ -158,8 +158,8 @@ const deletion: GatewayOperation = async (asked) => {
 };
 
 /** Room for an answer that describes every table. */
-const roomForTables = ({ client, reserve }: OperationRequest): Promise<void> =>
-  reserve(client.tables().length * TABLE_BYTES);
+const roomForTables = ({ client, room }: OperationRequest): Promise<void> =>
+  room.reserve(client.tables().length * TABLE_BYTES);
 
 /** A table as programs are told of it. */
 function described(client: Client, spec: TableSpec) {
@@ -258,10 +258,10 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
   },
 
   /** The value is the number of rows; 0: there are no more. Keys and rows are behind it. */
-  async scanned({ message, program, reserve }) {
+  async scanned({ message, program, room }) {
     const number = integer(message, 'scan');
     const scan = program.scans.get(number);
-    if (scan) await reserve(scan.batchBytes);
+    if (scan) await room.reserve(scan.batchBytes);
     const batch = await scan?.batches.next();
     if (batch && !batch.done)
       return { value: batch.value.keys.length, behind: [batch.value.keys, batch.value.rows] };

@@ -142,6 +142,20 @@ describe('the bytes of a client', () => {
   });
 });
 
+describe('the share of a client', () => {
+  it('is a quarter of a small limit, and 4 MiB of a large one', () => {
+    const most = (maxAnswerBytes: number) => {
+      const account = new AnswerBytes({ maxAnswerBytes, answerStallMs: STALL });
+      const step = 64 << 10;
+      let bytes = 0;
+      for (; account.obstacle(1, step - 64, 0) === undefined; bytes += step) account.charge(1, step - 64, 0);
+      return [bytes, account.obstacle(2, step - 64, 0)];
+    };
+    expect(most(4 << 20)).toEqual([1 << 20, undefined]);
+    expect(most(128 << 20)).toEqual([4 << 20, undefined]);
+  });
+});
+
 describe('a client goes on', () => {
   const account = () => {
     const bytes = new AnswerBytes({ maxAnswerBytes: 1 << 30, answerStallMs: STALL });
