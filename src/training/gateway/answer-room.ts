@@ -1,7 +1,7 @@
 /**
- * What one answer takes of its gateway: bytes that count until the program has read them, and memory for the
- * rows that follow it. That memory is freed by hand, and V8 does not count it: a program that asks for many
- * rows would make V8 collect its whole heap, with threads that trainers need.
+ * An answer takes bytes of its gateway that count until the program has read them, and memory for the rows
+ * that follow it. That memory is freed by hand, and V8 does not count it: a program that asks for many rows
+ * would make V8 collect its whole heap, with threads that trainers need.
  */
 import type { InFlightRoom } from '../../library/client/room.js';
 import { type PartBuffer, PartMemory } from '../../net/transport/index.js';
