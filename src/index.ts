@@ -32,6 +32,7 @@ export {
 } from './data/source.js';
 export type { EngineTable, InitializerSpec } from './engine/native.js';
 export {
+  type OptimizerChanges,
   type OptimizerExtras,
   type OptimizerKind,
   type OptimizerSpec,

@@ -30,8 +30,8 @@ class Table {
   Table(Memory& memory, const TableSpec& spec);
 
   const TableSpec& spec() const { return spec_; }
-  /** Pushes from now on have this learning rate. Rows and deltas that are there stay as they are. */
-  void setRate(double lr) { spec_.optimizer.lr = lr; }
+  /** Pushes from now on have these settings, of the same table. Rows and deltas that are there stay. */
+  void set(const OptimizerParams& settings) { spec_.optimizer = settings; }
   std::uint32_t extent() const { return extent_; }
   /** Keys are present and indexed. */
   bool ready() const { return ready_; }

@@ -5,9 +5,12 @@
 namespace kintsugi {
 
 bool TableSpec::isSameTable(const TableSpec& other) const {
-  TableSpec rated = other;
-  if (!optimizerOf(optimizer.kind).fixedRate) rated.optimizer.lr = optimizer.lr;
-  return *this == rated;
+  TableSpec alike = other;
+  if (!optimizerOf(optimizer.kind).fixedRate) alike.optimizer.lr = optimizer.lr;
+  alike.optimizer.clipNorm = optimizer.clipNorm;
+  if (hasCountOfItsOwn(optimizer) == hasCountOfItsOwn(other.optimizer))
+    alike.optimizer.schedule = optimizer.schedule;
+  return *this == alike;
 }
 
 static constexpr double kUnit = 1.0 / (1 << 24);  // of a 24-bit draw

@@ -58,7 +58,9 @@ struct TableSpec {
   std::uint32_t stride() const { return (width() * 4 + 15) / 16 * 16; }
 
   bool operator==(const TableSpec&) const = default;
-  /** The same table: all but the learning rate, which may change where it is no part of the state. */
+  /** The same table: all but the settings that may change. Those are the largest norm, the learning rate
+   * where it is no part of the state, and the schedule where rows count their steps with both or with
+   * neither. */
   bool isSameTable(const TableSpec& other) const;
 };
 

@@ -1,4 +1,5 @@
-// The learning rate that a push brings for a table, beside what the table has.
+// The learning rate that a push brings for a table, and settings of a table that change.
+#include <cstring>
 #include <memory>
 
 #include "engine/sections.h"
@@ -74,6 +75,54 @@ TEST(aTableTakesAnotherRate) {
       return answerOf([&](const Allocate& to) { CHECK(shard.pull(view(question), to) == Status::Applied); });
     };
     CHECK(rows(follower) == rows(changed));
+  }
+}
+
+/** Shards that took a push with the settings of `given`; the next push has those of `other`, and is compared
+ * with that of a shard that has them from the start, and with those rows. */
+void checkSettings(const TableSpec& given, const TableSpec& other) {
+  const auto memory = std::make_shared<Memory>(0);
+  Shard changed(memory, 0, 1, 1), reference(memory, 0, 1, 1);
+  CHECK(!changed.addTable(given) && !reference.addTable(other));
+  const Bytes section = encode(0, {part(1, 5, {1, 2}, 1.25f)}, true);
+  CHECK(changed.push(view(section)) == Status::Applied);
+  PartData whole = part(1, given.width(), {1, 2}, 0);
+  const Bytes question = encode(1, {part(1, given.width(), {1, 2}, 0)}, false);
+  const auto rows = [&](Shard& shard) {
+    return answerOf([&](const Allocate& to) { CHECK(shard.pull(view(question), to) == Status::Applied); });
+  };
+  const Bytes before = rows(changed);
+  CHECK(before.size() == whole.rows.size() * 4);
+  std::memcpy(whole.rows.data(), before.data(), before.size());
+  CHECK(reference.push(view(encode(1, {whole}, true))) == Status::Applied);
+  CHECK(!changed.addTable(other));
+  CHECK(rows(changed) == before);
+  // The batch is open: its first push had the old settings.
+  for (Shard* shard : {&changed, &reference}) CHECK(shard->push(view(section)) == Status::Applied);
+  CHECK(rows(changed) == rows(reference));
+}
+
+TEST(aTableTakesOtherSettings) {
+  for (const Optimizer& optimizer : kOptimizers) {
+    const TableSpec plain = tableSpec(1, 5, optimizer.kind, InitializerKind::Uniform);
+    TableSpec clipped = plain, counted = plain, both = plain;
+    clipped.optimizer.clipNorm = 0.5;
+    checkSettings(plain, clipped);
+    checkSettings(clipped, plain);
+    counted.optimizer.schedule = {ScheduleKind::Cosine, 2, 30, 0.1};
+    both.optimizer.schedule = {ScheduleKind::Step, 0, 1, 0.5};
+    both.optimizer.clipNorm = 0.5;
+    if (optimizer.fixedRate) continue;
+    both.optimizer.lr = 0.3f;
+    checkSettings(counted, both);
+    const auto memory = std::make_shared<Memory>(0);
+    Shard shard(memory, 0, 1, 1);
+    CHECK(!shard.addTable(plain));
+    // Rows that count no steps have no place for a count.
+    CHECK(static_cast<bool>(shard.addTable(counted)) == !optimizer.countsSteps);
+    if (!optimizer.countsSteps) continue;
+    checkSettings(plain, both);
+    checkSettings(both, plain);
   }
 }
 

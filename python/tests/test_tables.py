@@ -322,3 +322,33 @@ def test_the_rate_of_a_table_is_set_for_everybody(
     for wrong in [0.1, "1", float("nan"), None]:
         with pytest.raises(Error, match="lr"):
             ftrl.set(lr=wrong)  # type: ignore[arg-type]
+
+
+def test_the_clipping_and_the_schedule_of_a_table_are_set(client: kintsugi.Client) -> None:
+    def made(optimizer: kintsugi.Optimizer) -> kintsugi.Table:
+        return client.create_table(f"t-{uuid4()}", 2, optimizer=optimizer, initializer=kintsugi.Zeros())
+
+    table, row = made(kintsugi.SGD(lr=-1)), np.array([[3, 4]], np.float32)
+    table.push([1], row).result()
+    table.set(clip_norm=2.5)
+    assert table.optimizer == kintsugi.SGD(lr=-1, clip_norm=2.5)
+    table.push([1], row).result()
+    np.testing.assert_array_equal(table.pull([1]), 1.5 * row)
+    table.set(lr=-2, clip_norm=None)
+    assert table.optimizer == kintsugi.SGD(lr=-2)
+    table.push([1], row).result()
+    np.testing.assert_array_equal(table.pull([1]), 3.5 * row)
+    cosine = kintsugi.schedules.Cosine(steps=10)
+    with pytest.raises(Error, match=r"schedule stays none and cannot become .*cosine") as raised:
+        table.set(schedule=cosine)
+    assert raised.value.code == "BAD_ARGUMENT"
+    adam = made(kintsugi.Adam())
+    adam.set(schedule=cosine)
+    assert adam.optimizer == kintsugi.Adam(schedule=cosine)
+    adam.set(schedule=None)
+    assert adam.optimizer == kintsugi.Adam()
+    for wrong in [{}, {"clip_norm": 0}, {"clip_norm": "1"}, {"schedule": "cosine"}, {"schedule": 3}]:
+        with pytest.raises(Error) as raised:
+            adam.set(**wrong)  # type: ignore[arg-type]
+        assert raised.value.code == "BAD_ARGUMENT"
+    assert adam.optimizer == kintsugi.Adam()

@@ -110,13 +110,13 @@ export function denseOptimizerOf(flags: Pick<TrainingFlags, 'denseOptimizer' | '
 }
 
 /** A schedule, for example "cosine,warmup=10,steps=1000". Its parameters are checked by its optimizer. */
-function scheduleSpec(text: string): ScheduleSpec {
+export function scheduleSpec(text: string, flag = '--lr-schedule'): ScheduleSpec {
   const [kind, ...parameters] = text.split(',');
   const fields = parameters.map((parameter) => {
     const [, name, value] = /^(\w+)=(.+)$/.exec(parameter) ?? [];
     if (name !== undefined && Number.isFinite(Number(value))) return [name, Number(value)] as const;
     const wanted = `KIND,NAME=NUMBER,... with KIND one of ${SCHEDULE_KINDS.join(', ')}`;
-    throw bad(`--lr-schedule must be ${wanted}, not "${text}"`);
+    throw bad(`${flag} must be ${wanted}, not "${text}"`);
   });
   return { kind, ...Object.fromEntries(fields) } as ScheduleSpec;
 }
@@ -255,7 +255,7 @@ export function withSchedule(command: Command): Command {
   return grouped(command, 'Training', (it) =>
     it.option(
       '--lr-schedule <kind,name=value,...>',
-      `change --lr with the steps of a row: ${SCHEDULE_KINDS.join(', ')}`,
+      `change --lr with the steps of a row: ${SCHEDULE_KINDS.join(', ')} (default: as the tables have it)`,
     ),
   );
 }
@@ -266,7 +266,7 @@ export function withRates(command: Command): Command {
     grouped(command, 'Training', (it) =>
       it.option(
         '--clip-norm <x>',
-        'largest norm of the gradient of an embedding row (default: any)',
+        'largest norm of the gradient of an embedding row (default: any, or as the tables have it)',
         positive('--clip-norm'),
       ),
     ),

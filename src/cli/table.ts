@@ -1,16 +1,19 @@
 /**
- * `kintsugi table`: lists and shows the tables of a running job, changes their rates, deletes rows, and drops
- * tables.
+ * `kintsugi table`: lists and shows the tables of a running job, changes their settings, deletes rows, and
+ * drops tables.
  */
 
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
+import { SETTING_FLAGS, type Setting, settingText } from '../engine/optimizers.js';
 import { policyText } from '../engine/policies.js';
+import type { ScheduleSpec } from '../engine/schedules.js';
 import { bytesText, countText, harmless, table } from '../fleet/local/text.js';
+import type { TableChanges } from '../library/client/options.js';
 import { listTables, showTable, type TableInfo } from '../library/tools/tables.js';
 import { saidWhile } from '../net/repeats.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { integer, withScheduler } from './flags.js';
+import { integer, scheduleSpec, withScheduler } from './flags.js';
 import { hint } from './hints.js';
 import { keysOfFile } from './keys-file.js';
 
@@ -87,13 +90,30 @@ async function runShow(name: string, flags: ShowFlags): Promise<void> {
   });
 }
 
-/** The rate of `lr=0.01`. @throws BAD_ARGUMENT */
-function rateOf(settings: readonly string[]): number {
-  const [setting, ...others] = settings.map((text) => /^lr=(.+)$/.exec(text.trim())?.[1]);
-  const lr = setting === undefined ? Number.NaN : Number(setting);
-  if (others.length === 0 && Number.isFinite(lr)) return lr;
-  const text = `"${settings.join(' ')}" must be lr=NUMBER: nothing else of a table can change`;
-  throw new KintsugiError('BAD_ARGUMENT', text);
+const NAMES = Object.keys(SETTING_FLAGS) as Setting[];
+const TAKEN = 'lr=NUMBER, clip-norm=NUMBER or none, lr-schedule=KIND,NAME=NUMBER,... or none, each once';
+
+/** `none` takes a clip or a schedule away. Undefined: it is no number. */
+function settingOf(name: Setting, text: string): number | ScheduleSpec | null | undefined {
+  if (name !== 'lr' && text === 'none') return null;
+  if (name === 'schedule') return scheduleSpec(text, SETTING_FLAGS[name]);
+  return Number.isFinite(Number(text)) ? Number(text) : undefined;
+}
+
+/** The changes of `lr=0.01 clip-norm=1`. @throws BAD_ARGUMENT */
+function changesOf(settings: readonly string[]): TableChanges {
+  const changes: Record<string, unknown> = {};
+  for (const setting of settings) {
+    const [, flag, text] = /^([a-z-]+)=(.+)$/.exec(setting.trim()) ?? [];
+    const name = NAMES.find((each) => SETTING_FLAGS[each] === flag);
+    const value = name && !Object.hasOwn(changes, name) ? settingOf(name, text!) : undefined;
+    if (value === undefined) {
+      const wrong = `"${settings.join(' ')}" must be ${TAKEN}: nothing else of a table can change`;
+      throw new KintsugiError('BAD_ARGUMENT', wrong);
+    }
+    changes[name!] = value;
+  }
+  return changes as TableChanges;
 }
 
 /** A change is carried out when it is durable; the command may be ended then, and begun again. */
@@ -106,14 +126,22 @@ function saidAsItWaits(change: Promise<void>, flags: ShowFlags): Promise<void> {
 }
 
 async function runSet(name: string, settings: string[], flags: ShowFlags): Promise<void> {
-  const lr = rateOf(settings);
-  const was = await withClient(flags, async (client) => {
+  const changes = changesOf(settings);
+  const optimizer = await withClient(flags, async (client) => {
     const table = client.table(name);
-    const { optimizer } = table.spec;
-    await saidAsItWaits(table.set({ lr }), flags);
-    return optimizer.lr;
+    const before = table.spec.optimizer;
+    await saidAsItWaits(table.set(changes), flags);
+    return before;
   });
-  print(flags.json, { table: name, lr, was }, () => [`table ${name}: lr ${was} -> ${lr}`]);
+  const changed = NAMES.filter((each) => changes[each] !== undefined);
+  const was = Object.fromEntries(changed.map((each) => [each, optimizer[each] ?? null]));
+  print(flags.json, { table: name, ...changes, was }, () => {
+    const texts = changed.map((each) => {
+      const [old, now] = [settingText(optimizer[each]), settingText(changes[each] ?? undefined)];
+      return `${SETTING_FLAGS[each]} ${old} -> ${now}`;
+    });
+    return [`table ${name}: ${texts.join('; ')}`];
+  });
 }
 
 async function runDrop(name: string, flags: ShowFlags): Promise<void> {
@@ -158,11 +186,11 @@ export function registerTable(program: Command): void {
   withScheduler(
     command
       .command('set')
-      .description('Change the learning rate of a table, while the job trains.')
+      .description('Change the learning rate, the clipping or the schedule of a table, while the job trains.')
       .argument('<name>', 'name of the table')
-      .argument('<lr=rate...>', 'its learning rate from now on'),
+      .argument('<setting...>', TAKEN),
   )
-    .option('--json', 'print JSON: table, lr and was', false)
+    .option('--json', 'print JSON: table, what is set, and was', false)
     .action(runSet);
   withScheduler(
     command

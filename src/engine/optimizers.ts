@@ -6,7 +6,7 @@
  */
 import { KintsugiError } from '../common/errors.js';
 import { LIFE_PARTS, type TablePolicy } from './policies.js';
-import { type ScheduleSpec, scheduleProblem, wholeSchedule } from './schedules.js';
+import { type ScheduleSpec, scheduleProblem, scheduleText, wholeSchedule } from './schedules.js';
 
 /** The valid values of a number: `low` <= value < `high`. */
 interface ParameterRange {
@@ -162,6 +162,31 @@ export type OptimizerSpec = {
   [Kind in OptimizerKind]: { kind: Kind } & ParametersOf<Kind> & OptimizerExtras;
 }[OptimizerKind];
 
+/** Changes of the optimizer of a table that exists; what is left out stays. */
+export interface OptimizerChanges {
+  /** Learning rate of the pushes from now on that bring none of their own. FTRL takes no other one. */
+  lr?: number | undefined;
+  /** Largest norm of the gradient of a row; null: any. */
+  clipNorm?: number | null | undefined;
+  /** Null: none. It comes and goes only where rows count their steps without it: with adam and adamw. */
+  schedule?: ScheduleSpec | null | undefined;
+}
+
+/** The name of something that may change. */
+export type Setting = keyof OptimizerChanges;
+
+/** As flags and `kintsugi table set` name them. */
+export const SETTING_FLAGS = {
+  lr: 'lr',
+  clipNorm: 'clip-norm',
+  schedule: 'lr-schedule',
+} as const satisfies Record<Setting, string>;
+
+/** A setting as events and flags have it. */
+export function settingText(value: OptimizerSpec[Setting]): number | string {
+  return typeof value === 'object' ? scheduleText(value) : (value ?? 'none');
+}
+
 const CLIP_NORM: ParameterRange = POSITIVE;
 
 export const OPTIMIZER_KINDS = Object.keys(OPTIMIZERS) as OptimizerKind[];
@@ -223,9 +248,29 @@ export function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
 }
 
 /** Why the learning rate of a table with this optimizer never changes; undefined when it may. */
-export function fixedRateOf({ kind }: Pick<OptimizerSpec, 'kind'>): string | undefined {
+function fixedRateOf({ kind }: Pick<OptimizerSpec, 'kind'>): string | undefined {
   const { fixedRate }: Optimizer = OPTIMIZERS[kind];
   return fixedRate;
+}
+
+/** Why a valid setting of a table never becomes that of `given`; undefined when it may. */
+export function fixedSettingOf(
+  name: Setting,
+  known: OptimizerSpec,
+  given: OptimizerSpec,
+): string | undefined {
+  if (name === 'clipNorm') return undefined;
+  const fixed = fixedRateOf(known);
+  if (fixed || name === 'lr' || countsSteps(known) === countsSteps(given)) return fixed;
+  return countsSteps(known)
+    ? 'rows have a step count for their schedule, which would have to go'
+    : 'rows of this table have no step count';
+}
+
+/** The part of a valid optimizer that stays as long as its table: all but the settings that may change. */
+export function lastingPart(optimizer: OptimizerSpec): object {
+  const { lr, clipNorm: _, schedule: __, ...rest } = optimizer;
+  return { ...rest, ...(fixedRateOf(optimizer) !== undefined && { lr }), counts: countsSteps(optimizer) };
 }
 
 /**
@@ -263,6 +308,10 @@ const STEP_COUNT: StatePart = { name: 'step', shape: 'scalar' };
 export function stateParts(optimizer: StateOf, policy?: TablePolicy): readonly StatePart[] {
   const parts = optimizerParts(optimizer);
   return policy ? [...parts, ...LIFE_PARTS] : parts;
+}
+
+function countsSteps(optimizer: StateOf): boolean {
+  return optimizerParts(optimizer).some(({ name }) => name === STEP_COUNT.name);
 }
 
 function optimizerParts({ kind, schedule }: StateOf): readonly StatePart[] {

@@ -88,6 +88,12 @@ export function scheduleProblem(schedule: ScheduleSpec): string | undefined {
   return undefined;
 }
 
+/** A schedule as flags name it: `cosine,warmup=0,steps=10,floor=0`. */
+export function scheduleText({ kind, ...parameters }: ScheduleSpec): string {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined);
+  return [kind, ...given.map(([name, value]) => `${name}=${value}`)].join(',');
+}
+
 /** A valid schedule with all its parameters, in one order. */
 export function wholeSchedule(schedule: ScheduleSpec): ScheduleSpec {
   const { kind } = schedule;

@@ -5,6 +5,7 @@
  * changes elsewhere.
  */
 import type { EngineTable } from '../engine/native.js';
+import type { ScheduleSpec } from '../engine/schedules.js';
 
 /** The scheduler is peer 0; node and client ids come from one durable counter and are never reused. */
 export type PeerId = number;
@@ -119,16 +120,22 @@ export interface Pool {
   groups: number;
 }
 
+/**
+ * Values that each setting of a table had before, each once, oldest first, the first `MAX_EARLIER` of them.
+ * Null: none. A worker that is started again with one of them changes nothing. Undefined: the setting was
+ * never changed.
+ */
+export interface EarlierSettings {
+  earlierRates?: readonly number[];
+  earlierClips?: readonly (number | null)[];
+  earlierSchedules?: readonly (ScheduleSpec | null)[];
+}
+
 /** A table of the job. */
-export interface TableSpec extends EngineTable {
+export interface TableSpec extends EngineTable, EarlierSettings {
   name: string;
   /** Name of its pool. */
   pool: string;
-  /**
-   * Learning rates that it had before, each once, oldest first, the first `MAX_EARLIER_RATES` of them. A
-   * worker that is started again with one of them changes nothing. Undefined: its rate was never changed.
-   */
-  earlierRates?: readonly number[];
 }
 
 /** The cluster map of a job. */

@@ -1,14 +1,15 @@
 /** Messages of clients about tables, and what the scheduler answers. */
 import type { ErrorCode } from '../common/errors.js';
-import type { TableSpec } from './map.js';
+import type { OptimizerChanges, Setting } from '../engine/optimizers.js';
+import type { EarlierSettings, TableSpec } from './map.js';
 
 /**
- * A table that is asked for. `rate`: what becomes of the learning rate of a table that exists with another
- * one. `keep`: it stays. `set`: it becomes that of the specification, unless that is an old one
- * (`isOldRate`). Undefined: it stays if that of the specification is an earlier one, else it is refused.
+ * A table that is asked for. `set`: the settings that become those of the specification where the table
+ * exists with others, unless they are old ones (`isOldSetting`); the other settings stay. Undefined: a
+ * setting stays if that of the specification is an earlier one, else it is refused.
  */
-export interface AskedTable extends Omit<TableSpec, 'id' | 'earlierRates'> {
-  rate?: 'keep' | 'set';
+export interface AskedTable extends Omit<TableSpec, 'id' | keyof EarlierSettings> {
+  set?: readonly Setting[];
 }
 export interface CreateTables {
   t: 'createTables';
@@ -24,16 +25,15 @@ export interface TablesCreated {
 }
 
 /**
- * The learning rate of a table becomes `lr`. The ids of a client rise: an older question for the same table
- * that comes later is answered and changes nothing.
+ * Settings of a table change. The ids of a client rise: an older question for the same table that comes later
+ * is answered and changes nothing.
  */
-export interface SetTable {
+export interface SetTable extends OptimizerChanges {
   t: 'setTable';
   id: number;
   name: string;
-  lr: number;
 }
-/** Every owner of a shard has the map of this epoch, so later pushes have the new rate. */
+/** Every owner of a shard has the map of this epoch, so later pushes have the new settings. */
 export interface TableSet {
   t: 'tableSet';
   id: number;

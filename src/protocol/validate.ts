@@ -26,6 +26,7 @@ import { CAPABILITIES } from './map.js';
 import type { Message } from './messages.js';
 import { fromWire } from './pack.js';
 import { MAX_REPORTED_TABLES } from './replicas.js';
+import { CHANGE_FIELDS, EARLIER_FIELDS, settingName } from './settings.js';
 import { WORKER_PHASES } from './telemetry.js';
 
 const itemsOf =
@@ -35,8 +36,6 @@ const itemsOf =
 const u64: FieldCheck = (v) => natural(v) || (typeof v === 'bigint' && v >= 0n && v < 1n << 64n);
 
 const ratio: FieldCheck = (v) => typeof v === 'number' && Number.isFinite(v) && v >= 0;
-
-const finite: FieldCheck = (v) => Number.isFinite(v);
 
 const float: FieldCheck = (v) => v instanceof Uint8Array && v.byteLength === 4;
 
@@ -100,11 +99,10 @@ const tables = list(
     optimizer: object,
     initializer: object,
     seed: natural,
-    earlierRates: optional(list(finite)),
+    ...EARLIER_FIELDS,
     policy: optional(object),
   }),
 );
-const rate: FieldCheck = (v) => v === 'keep' || v === 'set';
 const map = record({
   epoch: natural,
   job: text,
@@ -265,13 +263,13 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
     specs: list(
       record({
         ...{ name: text, pool: text, dim: natural, optimizer: object, initializer: object, seed: natural },
-        rate: optional(rate),
+        set: optional(list(settingName)),
         policy: optional(object),
       }),
     ),
   },
   tablesCreated: { id: natural, tables: list(object), code: optional(code), message: optional(text) },
-  setTable: { id: natural, name: text, lr: finite },
+  setTable: { id: natural, name: text, ...CHANGE_FIELDS },
   dropTable: { id: natural, table: natural },
   tableDropped: { id: natural, epoch: natural, code: optional(code), message: optional(text) },
   tableSet: { id: natural, epoch: natural, code: optional(code), message: optional(text) },

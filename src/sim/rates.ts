@@ -1,23 +1,43 @@
 /**
- * Learning rates that are set while a schedule runs. A table of its own adds: with rate -(1 + v), where v is
- * the number of rates that were set, a push adds 1 + v to its digit of base 4. So a row tells for each push
- * whether it was applied, and with which rate.
+ * Settings of a table that change while a schedule runs: its learning rate, and the largest norm of a
+ * gradient. A table of its own adds: where v settings were set, a push adds 1 + v to its digit of base 4. So
+ * a row tells for each push whether it was applied, and with which settings.
  *
- * A push that began when a rate was set has this rate or a later one, and no push has an earlier rate than
+ * A push that began when a setting was set has this one or a later one, and no push has earlier settings than
  * one of the same process before it. What another process sent before it died may come later.
  */
+import type { OptimizerChanges, OptimizerSpec } from '../engine/optimizers.js';
 import type { SavedTable } from '../protocol/checkpoints.js';
+import { differingSettings, onlyChanges } from '../protocol/settings.js';
 import { Violation } from './violation.js';
 
-/** Rates that a schedule sets, after the first one: a digit has no room for more. */
-export const MOST_SETS = 2;
+/** The norm of each gradient: a power of two, beside which the squares of digits are nothing. */
+const NORM = 2 ** 40;
 
-/** The learning rate when `count` rates were set. */
-export const rateAfter = (count: number): number => -(1 + count);
+/** The optimizer when 0, 1, ... settings were set: a push adds its gradient once, twice, three times. */
+const OPTIMIZERS: readonly OptimizerSpec[] = [
+  { kind: 'sgd', lr: -4, clipNorm: NORM / 4 },
+  { kind: 'sgd', lr: -4, clipNorm: NORM / 2 },
+  { kind: 'sgd', lr: -6, clipNorm: NORM / 2 },
+];
 
-/** Place of the digit of push number `number` in a row. */
+/** Settings that a schedule sets: a digit has no room for more. */
+export const MOST_SETS = OPTIMIZERS.length - 1;
+
+/** The optimizer when `count` settings were set. */
+export const optimizerAfter = (count: number): OptimizerSpec => OPTIMIZERS[count]!;
+
+/** The setting with number `count`. */
+export function changeNumber(count: number): OptimizerChanges {
+  const [before, after] = [optimizerAfter(count - 1), optimizerAfter(count)];
+  const names = differingSettings(before, after);
+  return onlyChanges(Object.fromEntries(names.map((name) => [name, after[name]])));
+}
+
+/** Place of the digit of push number `number` in a row. The last column has the norm. */
 function digitOf(number: number, dim: number): { column: number; unit: number } {
-  return { column: (number - 1) % dim, unit: 4 ** Math.floor((number - 1) / dim) };
+  const digits = dim - 1;
+  return { column: (number - 1) % digits, unit: 4 ** Math.floor((number - 1) / digits) };
 }
 
 /** Gradient of push number `number`. */
@@ -25,16 +45,17 @@ export function digitRow(number: number, dim: number): Float32Array {
   const { column, unit } = digitOf(number, dim);
   const row = new Float32Array(dim);
   row[column] = unit;
+  row[dim - 1] = NORM;
   return row;
 }
 
-/** `since`: rates that were set when it began. */
+/** `since`: settings that were set when it began. */
 type RatedPush = { since: number; process: number };
 
 export class SetRates {
-  /** Rates that were set, as somebody was told. */
+  /** Settings that were set, as somebody was told. */
   told = 0;
-  /** Rates that somebody has asked to set. */
+  /** Settings that somebody has asked to set. */
   asked = 0;
 
   /** Checks a row after these pushes; `mask` as in the oracle. */
@@ -50,19 +71,20 @@ export class SetRates {
       if (!isApplied) continue;
       const sets = digit - 1;
       if (sets < least)
-        throw new Violation(`${where}: push ${number} has rate ${sets}, and ${least} was set`);
+        throw new Violation(`${where}: push ${number} has settings ${sets}, and ${least} were set`);
       if (sets > this.asked)
-        throw new Violation(`${where}: push ${number} has rate ${sets}, which nobody set`);
-      if (sets < before)
-        throw new Violation(`${where}: push ${number} has rate ${sets} after rate ${before}`);
+        throw new Violation(`${where}: push ${number} has settings ${sets}, which nobody set`);
+      if (sets < before) throw new Violation(`${where}: push ${number} has settings ${sets} after ${before}`);
       newest.set(process, sets);
     }
   }
 
-  /** The job is restored from this checkpoint. Returns the number of rates that are set in it. */
+  /** The job is restored from this checkpoint. Returns the number of settings that are set in it. */
   rewind(tables: readonly SavedTable[], name: string): number {
-    const lr = tables.find((table) => table.name === name)?.optimizer.lr ?? rateAfter(0);
-    this.told = this.asked = -1 - lr;
-    return this.told;
+    const saved = tables.find((table) => table.name === name)?.optimizer ?? optimizerAfter(0);
+    const count = OPTIMIZERS.findIndex((each) => differingSettings(each, saved).length === 0);
+    if (count < 0) throw new Violation(`table ${name} is saved with settings that nobody set`);
+    this.told = this.asked = count;
+    return count;
   }
 }

@@ -1,14 +1,14 @@
 /**
- * Users set learning rates: by `setTable`, or by the flag of a worker that resumes the job. Workers that were
- * started with an earlier rate come again and change nothing, and copies of questions that were answered come
- * late. Setters draw from randomness of their own.
+ * Users set learning rates and clipping: by `setTable`, or by the flags of a worker that resumes the job.
+ * Workers that were started with earlier settings come again and change nothing, and copies of questions that
+ * were answered come late. Setters draw from randomness of their own.
  */
 import { SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { type Asked, Asking } from './asking.js';
 import type { SimulatedCluster } from './cluster.js';
 import { Random } from './random.js';
-import { MOST_SETS, rateAfter, SetRates } from './rates.js';
+import { changeNumber, MOST_SETS, optimizerAfter, SetRates } from './rates.js';
 import type { Draft } from './saved.js';
 import { type SimTable, specOf } from './tables.js';
 import { Violation } from './violation.js';
@@ -38,7 +38,7 @@ export class Setters {
     this.table = tables.find(({ rated }) => rated);
   }
 
-  /** True if every rate that was asked for is set. */
+  /** True if everything that was asked for is set. */
   get finished(): boolean {
     return this.asking.current === undefined;
   }
@@ -62,22 +62,23 @@ export class Setters {
   private set(index: number, client: number, table: SimTable): void {
     const { rates, random } = this;
     rates.asked = Math.max(rates.asked, rates.told + 1);
-    const [id, lr] = [this.next++, rateAfter(rates.told + 1)];
+    const [id, count] = [this.next++, rates.told + 1];
     const message = random.chance(0.5)
-      ? { t: 'setTable' as const, id, name: table.name, lr }
-      : this.flag(id, table, lr);
+      ? { t: 'setTable' as const, id, name: table.name, ...changeNumber(count) }
+      : this.flags(id, table, count);
     this.asking.ask(index, client, message);
   }
 
-  /** A worker is started again with a rate that the table had before. */
+  /** A worker is started again with settings that the table had before. */
   private comeAgain(index: number, table: SimTable): void {
-    const lr = rateAfter(this.random.below(this.rates.told));
+    const count = this.random.below(this.rates.told);
     this.cluster.count('oldFlag');
-    this.cluster.transmit(index, SCHEDULER, this.flag(this.next++, table, lr), []);
+    this.cluster.transmit(index, SCHEDULER, this.flags(this.next++, table, count), []);
   }
 
-  private flag(id: number, table: SimTable, lr: number): MessageOf<'createTables'> {
-    const spec = { ...specOf(table), optimizer: { ...table.optimizer, lr }, rate: 'set' as const };
+  private flags(id: number, table: SimTable, count: number): MessageOf<'createTables'> {
+    const set = ['lr', 'clipNorm'] as const;
+    const spec = { ...specOf(table), optimizer: { ...optimizerAfter(count) }, set };
     return { t: 'createTables', id, specs: [spec] };
   }
 
@@ -87,7 +88,7 @@ export class Setters {
     if (message.id < FIRST_QUESTION) return false;
     const asked = this.asking.answeredBy(index, message);
     if (!asked) return true;
-    if (message.code) throw new Violation(`a rate cannot be set: ${message.message}`);
+    if (message.code) throw new Violation(`a setting cannot be set: ${message.message}`);
     this.asking.current = undefined;
     this.rates.told++;
     if (asked.message.t === 'setTable') this.answered.push(asked);
@@ -95,7 +96,7 @@ export class Setters {
     return true;
   }
 
-  /** The job is restored from this checkpoint. Returns the number of rates that are set in it. */
+  /** The job is restored from this checkpoint. Returns the number of settings that are set in it. */
   rewind(draft: Draft): number {
     this.asking.current = undefined;
     this.answered = [];

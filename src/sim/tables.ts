@@ -6,6 +6,7 @@
 import type { OptimizerSpec } from '../engine/native.js';
 import type { TableSpec } from '../protocol/map.js';
 import { INITIAL, LEARNERS, type Learner, type LearnerName } from './learners.js';
+import { optimizerAfter } from './rates.js';
 
 /** Rows of 512 floats have 2 KiB, so a block has two rows: many blocks with few rows. */
 const MAIN_DIM = 512;
@@ -14,7 +15,7 @@ const MIRRORED_DIM = 64;
 export interface SimTable extends Omit<TableSpec, 'id'> {
   /** The optimizer; undefined: SGD with lr -1 on zeros, so the row is the sum of its gradients. */
   learner: Learner | undefined;
-  /** True: its learning rate is set meanwhile, and its rows tell the rate of each push (rates.ts). */
+  /** True: its settings are set meanwhile, and its rows tell those of each push (rates.ts). */
   rated: boolean;
   /** Number of its life: it is dropped and created again meanwhile (droppers.ts). Undefined: it is not. */
   life?: number;
@@ -25,7 +26,7 @@ const ADDING: OptimizerSpec = { kind: 'sgd', lr: -1 };
 function table(pool: string, name: string, dim: number, learner?: Learner): SimTable {
   return {
     ...{ name: `${pool}/${name}`, pool, dim, seed: 0, learner, rated: name.startsWith('r') },
-    optimizer: learner ? { ...learner.optimizer } : ADDING,
+    optimizer: learner ? { ...learner.optimizer } : name.startsWith('r') ? optimizerAfter(0) : ADDING,
     ...(learner?.policy && { policy: learner.policy }),
     initializer: learner ? { kind: 'constant', value: INITIAL } : { kind: 'zeros' },
   };
@@ -33,7 +34,7 @@ function table(pool: string, name: string, dim: number, learner?: Learner): SimT
 
 /**
  * `extra`: further tables such as "i1 a64": i adds integers, other letters name an optimizer, the number is
- * the width. r has rates that are set.
+ * the width. r has settings that are set.
  */
 export function tablesOfPool(pool: string, extra: string): SimTable[] {
   const main = table(pool, 'main', pool === 'embedding' ? MAIN_DIM : MIRRORED_DIM);

@@ -1,8 +1,10 @@
-/** Learning rates that change while a job goes on: by `table set`, and by the flags of a worker. */
+/** Settings of tables that change while a job goes on: by `table set`, and by the flags of a worker. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
+import type { OptimizerExtras } from '../../src/engine/optimizers.js';
 import { type Client, connect, digest } from '../../src/index.js';
+import { withoutEarlier } from '../../src/protocol/settings.js';
 import { temporaryDirectory } from '../roles/support.js';
 import { kintsugi, type Output, type Running, record, start } from './support.js';
 
@@ -64,12 +66,16 @@ const trained = async (worker: Running) => {
 const optimizers = ['--optimizer', 'adam', '--dense-optimizer', 'adagrad'];
 
 /** The digest of a job whose tables begin with the rows of `from`, and have its new rates from the start. */
-async function reference(from: Client, rates: readonly [lr: number, denseLr: number]): Promise<string> {
+async function reference(
+  from: Client,
+  rates: readonly [lr: number, denseLr: number],
+  extras: OptimizerExtras = {},
+): Promise<string> {
   const job = await startJob();
   for (const spec of from.tables()) {
-    const { id: _, earlierRates: __, ...options } = spec;
-    const lr = options.optimizer.kind === 'adam' ? rates[0] : rates[1];
-    await job.client.createTable({ ...options, optimizer: { ...options.optimizer, lr } });
+    const { id: _, ...options } = withoutEarlier(spec);
+    const changes = options.optimizer.kind === 'adam' ? { lr: rates[0], ...extras } : { lr: rates[1] };
+    await job.client.createTable({ ...options, optimizer: { ...options.optimizer, ...changes } });
     for await (const { keys, rows } of from.scan(spec.name, { select: 'rows' }))
       await job.client.assign([{ table: spec.name, keys, gradients: rows }]);
   }
@@ -109,10 +115,42 @@ test('table set holds for what is pushed afterwards, also when a PS is killed at
   killOwner(job);
   const answers = await Promise.all(setting);
   expect(answers.map(({ code, stdout }) => [code, JSON.parse(stdout)])).toEqual(
-    names.map((table) => [0, { table, lr: 0.01, was: expect.any(Number) }]),
+    names.map((table) => [0, { table, lr: 0.01, was: { lr: expect.any(Number) } }]),
   );
   await trained(job.worker('--run', 'd2', ...optimizers));
   expect([ratesOf(job), (await digest(job.client)).sha256]).toEqual([[0.01], wanted]);
+});
+
+test('clipping and schedule of a worker that resumes, and those that are set, are trained with', async () => {
+  const job = await startJob();
+  await trained(job.worker('--run', 'd1', '--lr', '0.02', ...optimizers));
+  const schedule = { kind: 'cosine', steps: 50, floor: 0.5 } as const;
+  const flags = ['--clip-norm', '0.001', '--lr-schedule', 'cosine,steps=50,floor=0.5'];
+  const wanted = await reference(job.client, [0.02, 0.001], { clipNorm: 0.001, schedule });
+  const resumed = job.worker('--run', 'd2', ...flags, ...optimizers);
+  await record(resumed, 'worker.ready');
+  killOwner(job);
+  await trained(resumed);
+  expect((await digest(job.client)).sha256).toBe(wanted);
+
+  const { name } = job.client.tables().find(({ optimizer }) => optimizer.kind === 'adam')!;
+  const set = await job.run('table', 'set', name, 'clip-norm=2', 'lr-schedule=none');
+  const was = 'cosine,warmup=0,steps=50,floor=0.5';
+  expect(set).toMatchObject({
+    code: 0,
+    stdout: `table ${name}: clip-norm 0.001 -> 2; lr-schedule ${was} -> none\n`,
+  });
+  const records = await trained(job.worker('--run', 'd2', ...flags, '--lr', '0.5', ...optimizers));
+  const told = records.filter(({ event, table }) => event === 'worker.rate' && table === name);
+  const again = expect.stringContaining(`"kintsugi table set ${name} clip-norm=0.001" sets it all the same`);
+  expect(told).toMatchObject([
+    { clipNorm: 2, asked: 0.001, message: again },
+    { schedule: 'none', asked: was },
+  ]);
+  expect(job.client.table(name).spec.optimizer).toMatchObject({ lr: 0.5, clipNorm: 2, eps: 1e-8 });
+  expect(job.client.table(name).spec.optimizer.schedule).toBeUndefined();
+  const json = await job.run('table', 'set', name, 'clip-norm=none', '--json');
+  expect(JSON.parse(json.stdout)).toEqual({ table: name, clipNorm: null, was: { clipNorm: 2 } });
 });
 
 test('what may not change is refused with its field, and its old and new value', async () => {
@@ -127,7 +165,7 @@ test('what may not change is refused with its field, and its old and new value',
     [['--optimizer', 'adam', '--lr', '0.02'], 'optimizer ftrl, not adam'],
     [['--optimizer', 'ftrl', '--seed', '2'], 'seed 1, not 2'],
     [['--optimizer', 'ftrl', '--dim', '8', '--bottom', '8-8'], 'dim 4, not 8'],
-    [['--optimizer', 'ftrl', '--clip-norm', '3'], 'optimizer.clipNorm 2, not 3'],
+    [['--optimizer', 'adagrad', '--lr-schedule', 'constant,warmup=3'], 'optimizer ftrl, not adagrad'],
     [['--optimizer', 'ftrl', '--run', 'd1', '--staleness', '3'], 'has staleness none, not 3'],
   ] as const;
   for (const [flags, difference] of cases)
@@ -138,7 +176,13 @@ test('what may not change is refused with its field, and its old and new value',
     code: 2,
     said: [expect.stringContaining('BAD_ARGUMENT: table')],
   });
-  for (const args of [['dim=3'], ['lr='], ['lr=x'], ['lr=1', 'lr=2']])
+  for (const args of [['dim=3'], ['lr='], ['lr=x'], ['lr=none'], ['lr=1', 'lr=2'], ['clip-norm=x']])
     expect((await set(name, ...args)).said).toEqual([expect.stringContaining('must be lr=NUMBER')]);
+  for (const [setting, text] of [
+    ['lr-schedule=cosine,steps=x', 'lr-schedule must be KIND,NAME=NUMBER'],
+    ['lr-schedule=cosine,steps=9', 'schedule stays none and cannot become {"kind":"cosine"'],
+    ['clip-norm=0', 'clipNorm must be a number in'],
+  ] as const)
+    expect((await set(name, setting)).said).toEqual([expect.stringContaining(text)]);
   expect((await set('nobody', 'lr=1')).said).toEqual([expect.stringContaining('UNKNOWN_TABLE')]);
 });

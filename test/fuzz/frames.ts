@@ -181,7 +181,7 @@ const FIELDS: Record<Message['t'], object> = {
   reached: { node: 3, inc: 1, silentMs: 250 },
   pulse: { node: 3, inc: 1, job: 'job', ageMs: 40, gapMs: 90 },
   confirmedLost: { ...shard, gen: 4, v: 9 },
-  createTables: { id: 2, specs: [{ ...asked, rate: 'set' }] },
+  createTables: { id: 2, specs: [{ ...asked, set: ['lr', 'schedule'] }] },
   // No test has this table: a scheduler would set the rate of one.
   setTable: { id: 2, name: 'none', lr: 0.5 },
   // Nor a table of this id.

@@ -13,7 +13,7 @@ import {
 import { changeBy, diffOf } from '../../src/protocol/map-diff.js';
 import type { MapDiff, MapMessage } from '../../src/protocol/membership.js';
 import { packGroups, unpackGroups } from '../../src/protocol/pack.js';
-import { withRate } from '../../src/protocol/table-rules.js';
+import { withSettings } from '../../src/protocol/settings.js';
 import { toMessage } from '../../src/protocol/validate.js';
 import { codeOf } from '../codes.js';
 
@@ -26,7 +26,7 @@ const table = (id: number) => ({
   optimizer: { kind: 'sgd' as const, lr: 0.1 },
   initializer: { kind: 'zeros' as const },
 });
-const rated = (old: TableSpec, lr: number): TableSpec => withRate(old, lr);
+const rated = (old: TableSpec, lr: number): TableSpec => withSettings(old, { lr });
 const group = (id: number, version: number, owner: number): Group => ({
   ...{ id, pool: 0, version },
   data: [{ node: owner, inc: 1, gen: version, init: version === 1 }],

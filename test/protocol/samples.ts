@@ -10,7 +10,7 @@ type OfTable = Exclude<TableMessage, CreateTables | TablesCreated>;
 type Kind = (EventMessage | ReplicaMessage | TelemetryMessage | OfTable)['t'];
 
 export const LOOKING: { [K in Kind]: MessageOf<K> } = {
-  setTable: { t: 'setTable', id: 5, name: 't', lr: 0.5 },
+  setTable: { t: 'setTable', id: 5, name: 't', lr: 0.5, clipNorm: 2, schedule: { kind: 'constant' } },
   dropTable: { t: 'dropTable', id: 5, table: 3 },
   tableDropped: { t: 'tableDropped', id: 5, epoch: 9, code: 'NOT_READY', message: 'later' },
   tableSet: { t: 'tableSet', id: 5, epoch: 9, code: 'LIMIT', message: 'later' },
@@ -55,4 +55,14 @@ export const LOOKING: { [K in Kind]: MessageOf<K> } = {
   },
   readRows: { t: 'readRows', id: 3, states: [[4, 72]], lagMs: 12 },
   readRefused: { t: 'readRefused', id: 3, code: 'STALE_REPLICA', message: 'too old' },
+};
+
+/** Fields of a table that may be missing. */
+export const EARLIER = ['earlierRates', 'earlierClips', 'earlierSchedules'];
+export const isRate = (path: readonly (string | number)[]) =>
+  path.some((name) => ['lr', 'clipNorm', 'earlierRates', 'earlierClips'].includes(String(name)));
+/** Null: none. */
+export const mayBeNull = (path: readonly (string | number)[]) => {
+  const [list, name] = [String(path.at(-2)), String(path.at(-1))];
+  return ['clipNorm', 'schedule'].includes(name) || ['earlierClips', 'earlierSchedules'].includes(list);
 };

@@ -8,7 +8,7 @@ import { CAPABILITIES } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { toMessage } from '../../src/protocol/validate.js';
 import { codeOf as codeOfCall } from '../codes.js';
-import { LOOKING } from './samples.js';
+import { EARLIER, isRate, LOOKING, mayBeNull } from './samples.js';
 
 const stream = { g: 0, m: 1, sid: 4, gen: 7 };
 const spec = {
@@ -46,7 +46,7 @@ const map = {
     },
   ],
   nodes: [{ id: 1, inc: 1, name: 'ps-0', host: 'h', address: 'h:1', standby: false }],
-  tables: [{ ...spec, id: 1, earlierRates: [0.2] }],
+  tables: [{ ...spec, id: 1, earlierRates: [0.2], earlierClips: [2], earlierSchedules: [null] }],
 };
 
 const lease = { name: 'd', number: 1, lease: 5 };
@@ -165,7 +165,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   reached: { t: 'reached', node: 3, inc: 1, silentMs: 250 },
   pulse: { t: 'pulse', node: 3, inc: 1, job: 'job', ageMs: 40, gapMs: 90 },
   confirmedLost: { t: 'confirmedLost', g: 0, m: 1, gen: 7, v: 9 },
-  createTables: { t: 'createTables', id: 5, specs: [{ ...spec, rate: 'keep' }] },
+  createTables: { t: 'createTables', id: 5, specs: [{ ...spec, set: ['lr'] }] },
   tablesCreated: {
     t: 'tablesCreated',
     id: 5,
@@ -278,6 +278,7 @@ const OPTIONAL: Record<string, string[]> = {
   join: ['id', 'inc', 'job', 'machine'],
   attach: ['id', 'job', 'proof'],
   tablesCreated: ['code', 'message'],
+  setTable: ['lr', 'clipNorm', 'schedule'],
   tableSet: ['code', 'message'],
   tableDropped: ['code', 'message'],
   eventTold: ['code', 'message'],
@@ -315,7 +316,7 @@ const OPTIONAL: Record<string, string[]> = {
   saveDone: ['pausedMs', 'code', 'message'],
 };
 /** Fields that only people read: any object is valid. */
-const OPAQUE = ['optimizer', 'initializer', 'status', 'moves', 'scheduler', 'fields'].concat(
+const OPAQUE = ['optimizer', 'schedule', 'initializer', 'status', 'moves', 'scheduler', 'fields'].concat(
   ['shardStatsReply', 'tablesCreated'].map((kind) => `tables of ${kind}`),
 );
 
@@ -335,7 +336,6 @@ function wrongOnes(value: unknown, path: Path): unknown[] {
 }
 
 type Path = (string | number)[];
-const isRate = (path: Path) => path.some((name) => name === 'lr' || name === 'earlierRates');
 /** Paths to every value inside a sample, down to the leaves. */
 function* paths(value: unknown, at: Path, t: string): Generator<Path> {
   if (at.length > 0) yield at;
@@ -370,7 +370,7 @@ describe.each(Object.entries(SAMPLES))('%s', (t, sample) => {
   it('is BAD_FRAME without any one of its fields', () => {
     const named = all.filter((path) => typeof path.at(-1) === 'string');
     for (const path of named) {
-      const inner = ['movesMember', 'earlierRates', ...(t === 'createTables' ? ['rate'] : [])];
+      const inner = ['movesMember', ...EARLIER, ...(t === 'createTables' ? ['set'] : [])];
       const last = String(path.at(-1));
       const optional = inner.includes(last) || (path.length === 1 && (OPTIONAL[t] ?? []).includes(last));
       expect([path, codeOf(without(sample, path))]).toEqual([path, optional ? 'accepted' : 'BAD_FRAME']);
@@ -380,7 +380,8 @@ describe.each(Object.entries(SAMPLES))('%s', (t, sample) => {
 
   it('is BAD_FRAME with any value of another type', () => {
     for (const path of all) {
-      for (const wrong of wrongOnes(at(sample, path), path))
+      const wrongs = wrongOnes(at(sample, path), path);
+      for (const wrong of wrongs.filter((each) => each !== null || !mayBeNull(path)))
         expect([path, wrong, codeOf(replaced(sample, path, wrong))]).toEqual([path, wrong, 'BAD_FRAME']);
     }
   });

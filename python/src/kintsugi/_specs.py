@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, ClassVar
 
-from ._checks import bad, instance, integer, shown
+from ._checks import bad, instance, integer, number, shown
 from ._named import Named, arguments
 from .schedules import Schedule, schedule_of
 
@@ -24,7 +25,11 @@ class Optimizer(Named):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.schedule is not None:
-            instance(self.schedule, Schedule, "schedule", "kintsugi.schedules.Cosine(steps=1000)")
+            _checked_schedule(self.schedule)
+
+
+def _checked_schedule(given: Any) -> Schedule:
+    return instance(given, Schedule, "schedule", "kintsugi.schedules.Cosine(steps=1000)")
 
 
 @dataclass(frozen=True)
@@ -210,6 +215,27 @@ def optimizer_of(spec: dict[str, Any]) -> Optimizer:
     if "schedule" in given:
         given["schedule"] = schedule_of(given["schedule"])
     return OPTIMIZERS[str(spec["kind"])](**given)
+
+
+class Unchanged(Enum):
+    """A setting stays as it is."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+
+def changes_of(lr: Any, clip_norm: Any, schedule: Any) -> dict[str, Any]:
+    """Changes of an optimizer, as a job names them. @raises Error BAD_ARGUMENT."""
+    changes: dict[str, Any] = {}
+    if lr is not UNCHANGED:
+        changes["lr"] = number(lr, "lr")
+    if clip_norm is not UNCHANGED:
+        changes["clipNorm"] = None if clip_norm is None else number(clip_norm, "clip_norm")
+    if schedule is not UNCHANGED:
+        changes["schedule"] = None if schedule is None else _checked_schedule(schedule).spec()
+    return changes
 
 
 def initializer_of(spec: dict[str, Any]) -> Initializer:

@@ -16,7 +16,18 @@ from ._errors import Error, GatewayLost
 from ._futures import Future, PushFuture
 from ._link import Reply
 from ._session import Call, Session, named
-from ._specs import Initializer, Optimizer, Policy, initializer_of, optimizer_of, policy_of
+from ._specs import (
+    UNCHANGED,
+    Initializer,
+    Optimizer,
+    Policy,
+    Unchanged,
+    changes_of,
+    initializer_of,
+    optimizer_of,
+    policy_of,
+)
+from .schedules import Schedule
 
 
 class Table:
@@ -92,15 +103,23 @@ class Table:
         """The clock of the gateway, which no other gateway has, and its time in milliseconds."""
         return self._tables.clock()
 
-    def set(self, *, lr: float) -> None:
-        """Changes the learning rate of the table, for everybody and durably.
+    def set(
+        self,
+        *,
+        lr: float | Unchanged = UNCHANGED,
+        clip_norm: float | Unchanged | None = UNCHANGED,
+        schedule: Schedule | Unchanged | None = UNCHANGED,
+    ) -> None:
+        """Changes settings of the table's optimizer, for everybody and durably; what is left out stays.
 
-        Pushes that begin afterwards have it; those that bring a rate of their own keep that, as those of
-        optimizers of PyTorch do.
+        Pushes that begin afterwards have them; those that bring a rate of their own keep that, as those of
+        optimizers of PyTorch do. None takes the clipping or the schedule away. A schedule comes and goes
+        only where rows count their steps without it: with `Adam` and `AdamW`.
 
-        @raises Error BAD_ARGUMENT (for a rate that the optimizer does not take, and any of FTRL), CLOSED.
+        @raises Error BAD_ARGUMENT (for a value that the optimizer does not take, and any rate of FTRL),
+            CLOSED.
         """
-        self._tables.set(self, number(lr, "lr"))
+        self._tables.set(self, changes_of(lr, clip_norm, schedule))
 
     def drop(self) -> None:
         """Drops the table with all its rows, for everybody and durably: it cannot be undone.
@@ -182,9 +201,9 @@ class Tables:
         """All that the job has."""
         return [self._of_spec(spec) for spec in self.connection.ask({"op": "tables"})]
 
-    def set(self, table: Table, lr: float) -> None:
+    def set(self, table: Table, changes: dict[str, Any]) -> None:
         """See `Table.set`."""
-        self._of_spec(self.connection.ask({"op": "setTable", "name": table.name, "lr": lr}))
+        self._of_spec(self.connection.ask({"op": "setTable", "name": table.name, **changes}))
 
     def drop(self, table: Table) -> None:
         """See `Table.drop`."""

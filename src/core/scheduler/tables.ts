@@ -1,17 +1,19 @@
-/** The tables of a job by name: how they come and go, and how their learning rates change. */
+/** The tables of a job by name: how they come and go, and how their settings change. */
 import type { ErrorCode } from '../../common/errors.js';
-import { fixedRateOf } from '../../engine/optimizers.js';
+import { fixedSettingOf, type OptimizerChanges, settingText } from '../../engine/optimizers.js';
 import { limitText } from '../../protocol/limits.js';
 import { type ClusterMap, lastTableOf, type PeerId, type TableSpec } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import {
-  isOldRate,
-  newRateProblem,
-  onlyKnownTable,
-  tableDifferences,
-  tableProblem,
-  withRate,
-} from '../../protocol/table-rules.js';
+  changeProblem,
+  countEarlier,
+  differingSettings,
+  hadBefore,
+  isOldSetting,
+  optimizerWith,
+  withSettings,
+} from '../../protocol/settings.js';
+import { onlyKnownTable, tableDifferences, tableProblem } from '../../protocol/table-rules.js';
 import type { AskedTable } from '../../protocol/tables.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
 import { ratesKey } from './entries.js';
@@ -33,7 +35,7 @@ interface TableProblem {
   message: string;
 }
 
-/** Finds tables by name, adds and drops them, and changes their learning rates. */
+/** Finds tables by name, adds and drops them, and changes their settings. */
 export class TableBook {
   /** The first `seen` tables of the map, by name. */
   private readonly byName = new Map<string, TableSpec>();
@@ -53,45 +55,47 @@ export class TableBook {
   }
 
   /**
-   * Adds the tables, and answers when they are durable. If a rate is asked for, and the rate of the table was
-   * ever changed, it answers when every owner has the newest one: this may be the copy of a question that
-   * changed the rate and was not answered. A session that has ended sets no rate.
+   * Adds the tables, and answers when they are durable. If a setting is asked for, and one of the table was
+   * ever changed, it answers when every owner has the newest ones: this may be the copy of a question that
+   * changed it and was not answered. A session that has ended sets nothing.
    */
   create(from: PeerId, { id, specs }: MessageOf<'createTables'>): void {
     const { ledger } = this;
-    if (specs.some(({ rate }) => rate === 'set') && !ledger.isLeased(from)) return;
+    const sets = ({ set = [] }: AskedTable) => set.length > 0;
+    if (specs.some(sets) && !ledger.isLeased(from)) return;
     const { map } = ledger;
-    const { all, asked, rated, problem } = this.add(map, specs, this.policy.maxTables);
+    const { all, asked, others, problem } = this.add(map, specs, this.policy.maxTables);
     if (all !== map.tables) ledger.setMap({ tables: all }, 'tables');
-    for (const [before, after] of rated) this.rated(before, after);
+    for (const [before, after] of others) this.changed(before, after);
     const answer = { t: 'tablesCreated' as const, id, tables: asked, ...problem };
-    const changed = asked.filter(({ earlierRates }, i) => earlierRates && specs[i]!.rate === 'set');
+    const changed = asked.filter((table, i) => countEarlier(table) > 0 && sets(specs[i]!));
     if (changed.length > 0) this.owners.answer(from, answer, changed);
     else ledger.answer(from, answer);
   }
 
   /**
-   * Changes the learning rate of a table, and answers when every owner of a shard has the new one. A client
-   * repeats its question until there is an answer. A copy that comes late changes nothing, because somebody
-   * else may have set another rate meanwhile. The client's session has the newest question for each table,
+   * Changes settings of a table, and answers when every owner of a shard has the new ones. A client repeats
+   * its question until there is an answer. A copy that comes late changes nothing, because somebody else may
+   * have set something else meanwhile. The client's session has the newest question for each table,
    * durably: the copy may come to a later scheduler. A session that has ended sets nothing.
    */
-  set(from: PeerId, { id, name, lr }: MessageOf<'setTable'>): void {
+  set(from: PeerId, question: MessageOf<'setTable'>): void {
     const { ledger } = this;
+    const { id, name } = question;
     if (!ledger.isLeased(from)) return;
     const refuse = (code: ErrorCode, message: string) =>
       ledger.answer(from, { t: 'tableSet', id, epoch: ledger.map.epoch, code, message });
     const { map } = ledger;
     const table = this.known(map).get(name);
     if (!table) return refuse('UNKNOWN_TABLE', `no table "${name}" exists in this job`);
-    const problem = newRateProblem(table, lr);
+    const problem = changeProblem(table, question);
     if (problem) return refuse('BAD_ARGUMENT', `table "${name}": ${problem}`);
     const isNew = this.carryOut(from, table, id);
-    if (isNew && lr !== table.optimizer.lr) {
-      const rated = withRate(table, lr);
-      const tables = map.tables.map((each) => (each === table ? rated : each));
+    const changed = withSettings(table, question);
+    if (isNew && differingSettings(table.optimizer, changed.optimizer).length > 0) {
+      const tables = map.tables.map((each) => (each === table ? changed : each));
       ledger.setMap({ tables }, 'table set');
-      this.rated(table, rated);
+      this.changed(table, changed);
     }
     this.owners.answer(from, { t: 'tableSet', id, epoch: ledger.map.epoch }, [table]);
   }
@@ -140,18 +144,20 @@ export class TableBook {
     return true;
   }
 
-  private rated(before: TableSpec, after: TableSpec): void {
-    const { name, optimizer } = after;
-    this.byName.set(name, after);
+  private changed(before: TableSpec, after: TableSpec): void {
+    this.byName.set(after.name, after);
     this.owners.changed(after);
-    const fields = { table: name, lr: optimizer.lr, was: before.optimizer.lr };
-    this.ledger.afterwards({ kind: 'event', name: 'table.set', fields });
+    for (const name of differingSettings(before.optimizer, after.optimizer)) {
+      const [value, was] = [after, before].map(({ optimizer }) => settingText(optimizer[name]));
+      const fields = { table: after.name, [name]: value!, was: was! };
+      this.ledger.afterwards({ kind: 'event', name: 'table.set', fields });
+    }
   }
 
   /**
    * Tables for specifications, new or known: all tables of the job, the ones asked for in order, and those
-   * whose rate changes, before and after. On a problem nothing changes, also nothing that came before it in
-   * the list. `map` is the newest one.
+   * whose settings change, before and after. On a problem nothing changes, also nothing that came before it
+   * in the list. `map` is the newest one.
    */
   private add(
     map: ClusterMap,
@@ -160,20 +166,20 @@ export class TableBook {
   ): {
     all: TableSpec[];
     asked: TableSpec[];
-    rated: readonly (readonly [before: TableSpec, after: TableSpec])[];
+    others: readonly (readonly [before: TableSpec, after: TableSpec])[];
     problem?: TableProblem;
   } {
     const limit = Math.min(maxTables, MAX_TABLES);
     const refuse = (code: ErrorCode, message: string) => ({
       all: map.tables,
       asked: [],
-      rated: [],
+      others: [],
       problem: { code, message },
     });
     if (specs.length > limit) return refuse('LIMIT', tooMany(specs.length, limit));
     const all = [...map.tables];
     const names = this.known(map);
-    /** Tables that are new or have another rate. */
+    /** Tables that are new or have other settings. */
     const changed = new Map<string, TableSpec>();
     for (const spec of specs) {
       const problem = tableProblem(spec, map.pools);
@@ -186,7 +192,7 @@ export class TableBook {
         changed.set(spec.name, all.at(-1)!);
         continue;
       }
-      const { table, differences } = resumed(known, wanted, spec.rate);
+      const { table, differences } = resumed(known, wanted, spec.set);
       if (differences.length > 0)
         return refuse('TABLE_EXISTS', `table "${spec.name}" exists with ${differences.join('; ')}`);
       if (table === known) continue;
@@ -194,27 +200,32 @@ export class TableBook {
       changed.set(spec.name, table);
     }
     const asked = specs.map(({ name }) => changed.get(name) ?? names.get(name)!);
-    const rated = map.tables.flatMap((before, i) => (all[i] === before ? [] : [[before, all[i]!] as const]));
-    return { all: changed.size > 0 ? all : map.tables, asked, rated };
+    const others = map.tables.flatMap((before, i) => (all[i] === before ? [] : [[before, all[i]!] as const]));
+    return { all: changed.size > 0 ? all : map.tables, asked, others };
   }
 }
 
 /**
  * A table that exists, as it goes on for somebody who asks for `wanted`, and the fields in which that must
- * not differ. Only the learning rate may: see `AskedTable`.
+ * not differ. Only settings may: see `AskedTable`.
  */
 function resumed(
   known: TableSpec,
   wanted: Omit<TableSpec, 'id'>,
-  rate: AskedTable['rate'],
+  set: AskedTable['set'],
 ): { table: TableSpec; differences: string[] } {
-  const { lr } = wanted.optimizer;
-  if (lr === known.optimizer.lr) return { table: known, differences: tableDifferences(known, wanted) };
-  const isFixed = fixedRateOf(known.optimizer) !== undefined;
-  const isEarlier = known.earlierRates?.includes(lr) === true;
-  const mayDiffer = rate === 'keep' || (!isFixed && (rate === 'set' || isEarlier));
-  const rated = withRate(known, lr);
-  const differences = tableDifferences(mayDiffer ? rated : known, wanted);
-  const changes = differences.length === 0 && rate === 'set' && !isOldRate(known, lr);
-  return { table: changes ? rated : known, differences };
+  const changes: Record<string, unknown> = {};
+  const kept: Record<string, unknown> = {};
+  for (const name of differingSettings(known.optimizer, wanted.optimizer)) {
+    const [now, value] = [known.optimizer[name] ?? null, wanted.optimizer[name] ?? null];
+    const isAsked = set?.includes(name) === true;
+    const isFixed = fixedSettingOf(name, known.optimizer, wanted.optimizer) !== undefined;
+    if (isAsked && isFixed) continue;
+    if (isAsked && !isOldSetting(known, name, value)) changes[name] = value;
+    else if (set || hadBefore(known, name, value)) kept[name] = now;
+  }
+  const after = Object.keys(changes).length > 0 ? withSettings(known, changes as OptimizerChanges) : known;
+  const optimizer = optimizerWith(wanted.optimizer, kept as OptimizerChanges);
+  const differences = tableDifferences(after, { ...wanted, optimizer });
+  return { table: differences.length === 0 ? after : known, differences };
 }

@@ -1,9 +1,10 @@
 /**
- * The tables of a shard, as the map has them. Rule 46: their learning rates are those of the map that the
- * shard is served by. Sinks follow rows, so they need no rates.
+ * The tables of a shard, as the map has them. Rule 46: their settings are those of the map that the shard is
+ * served by. Sinks follow rows, so they need no settings.
  */
 import type { NativeShard } from '../../engine/native.js';
 import type { ClusterMap, TableSpec } from '../../protocol/map.js';
+import { differingSettings } from '../../protocol/settings.js';
 
 export class ShardTables {
   /** Highest id of a table that the shard has. */
@@ -25,7 +26,8 @@ export class ShardTables {
     for (const table of tables) {
       while (at < seen.length && seen[at]!.id < table.id) at++;
       const before = seen[at]?.id === table.id ? seen[at] : undefined;
-      if (table.pool !== pool || before?.optimizer.lr === table.optimizer.lr) continue;
+      const isKnown = before && differingSettings(before.optimizer, table.optimizer).length === 0;
+      if (table.pool !== pool || isKnown) continue;
       this.newest = Math.max(this.newest, table.id);
       this.native.addTable(table);
     }

@@ -9,7 +9,8 @@ import type { EventFields, JobEvent, ToldKind } from '../../protocol/events.js';
 import { type ClusterMap, lastTableOf, type TableSpec } from '../../protocol/map.js';
 import type { JobStatus, MessageOf } from '../../protocol/messages.js';
 import { CHECKPOINT_PLAN } from '../../protocol/saving.js';
-import { newRateProblem, onlyKnownTable, tableProblem } from '../../protocol/table-rules.js';
+import { changeProblem, onlyChanges } from '../../protocol/settings.js';
+import { onlyKnownTable, tableProblem } from '../../protocol/table-rules.js';
 import type { AskedTable } from '../../protocol/tables.js';
 import type { Client } from './api.js';
 import { isAuditTable } from './audit.js';
@@ -29,6 +30,7 @@ import {
   type ScanOptions,
   TABLE_OPTIONS,
   type Table,
+  type TableChanges,
   type TableOptions,
 } from './options.js';
 import type { ReplicaReads } from './replica-reads.js';
@@ -39,8 +41,8 @@ import { checkShape, JobTable, newTableProblem } from './tables.js';
 
 const NO_CLIENT = () => new KintsugiError('BAD_ARGUMENT', 'client must be what connect has given');
 
-/** A table of a worker that may resume a job; `rate` as in `AskedTable`. */
-export type ResumedTable = TableOptions & Required<Pick<AskedTable, 'rate'>>;
+/** A table of a worker that may resume a job; `set` as in `AskedTable`. */
+export type ResumedTable = TableOptions & Required<Pick<AskedTable, 'set'>>;
 
 export class ConnectedClient implements Client {
   readonly #session: Session;
@@ -86,7 +88,7 @@ export class ConnectedClient implements Client {
   /** See `resumeTables`. */
   static async resume(client: object, asked: readonly ResumedTable[]): Promise<Table[]> {
     if (!(client instanceof ConnectedClient)) throw NO_CLIENT();
-    return client.#ask(asked.map(({ rate, ...table }) => ({ ...client.#specFor(table), rate })));
+    return client.#ask(asked.map(({ set, ...table }) => ({ ...client.#specFor(table), set })));
   }
 
   async #ask(specs: AskedTable[]): Promise<Table[]> {
@@ -122,11 +124,12 @@ export class ConnectedClient implements Client {
     return known;
   }
 
-  async setRate(table: Table, lr: number, signal: AbortSignal | undefined): Promise<void> {
+  async setTable(table: Table, changes: TableChanges, signal: AbortSignal | undefined): Promise<void> {
     const { name, ...spec } = this.#requests.specOf(table);
-    const problem = newRateProblem(spec, lr);
+    const problem = changeProblem(spec, changes);
     if (problem) throw new KintsugiError('BAD_ARGUMENT', `table "${name}": ${problem}`);
-    await this.#askAndFollow((id) => ({ t: 'setTable', id, name, lr }), signal);
+    const known = onlyChanges(changes);
+    await this.#askAndFollow((id) => ({ t: 'setTable', id, name, ...known }), signal);
   }
 
   async dropTable(given: Table, signal: AbortSignal | undefined): Promise<void> {
@@ -236,8 +239,8 @@ export function internalsOf(client: object): ClientInternals {
 }
 
 /**
- * Creates the tables of a worker, or finds them: as `createTables`, but a table that exists may have another
- * learning rate. See `AskedTable` for what becomes of that.
+ * Creates the tables of a worker, or finds them: as `createTables`, but a table that exists may have other
+ * settings. See `AskedTable` for what becomes of that.
  * @throws what `createTables` throws
  */
 export function resumeTables(client: object, tables: readonly ResumedTable[]): Promise<Table[]> {

@@ -10,6 +10,7 @@ import {
 } from '../../common/options.js';
 import type { ClientPolicy } from '../../core/client/client.js';
 import type { InitializerSpec, OptimizerSpec } from '../../engine/native.js';
+import type { OptimizerChanges } from '../../engine/optimizers.js';
 import type { TablePolicy } from '../../engine/policies.js';
 import type { Logger } from '../../net/log.js';
 import type { ClientTls } from '../../net/transport/index.js';
@@ -150,20 +151,21 @@ export const TABLE_OPTIONS = {
   pool: true,
 } satisfies OptionKeys<TableOptions>;
 
-/** The part of a table that {@link Table.set} changes. */
-export interface TableChanges {
-  /** Learning rate of the pushes from now on that bring none of their own. */
-  lr: number;
-}
+/** Settings that {@link Table.set} changes, one or several of them. */
+export type TableChanges = OptimizerChanges;
 
-export const TABLE_CHANGES = { lr: true } satisfies OptionKeys<TableChanges>;
+export const TABLE_CHANGES = {
+  lr: true,
+  clipNorm: true,
+  schedule: true,
+} satisfies OptionKeys<TableChanges>;
 
 /** A table of the job, as {@link Client.createTable} and {@link Client.table} give it. */
 export interface Table {
   readonly name: string;
   /** float32 values per row. */
   readonly dim: number;
-  /** As this client knows it now: `optimizer.lr` changes with {@link set}, also with that of others. */
+  /** As this client knows it now: `optimizer` changes with {@link set}, also with that of others. */
   readonly spec: TableSpec;
   /**
    * Rows of `keys`.
@@ -185,16 +187,19 @@ export interface Table {
   /** All rows, see {@link Client.scan}. */
   scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
   /**
-   * Changes the learning rate of the table, for everybody and durably. Pushes that begin when this has
-   * resolved have the new rate, and those that were durable before the call have the old one. Of those
-   * between, each shard decides: a push has one rate on each. A push with an `lr` of its own keeps that.
+   * Changes learning rate, largest norm of a gradient or schedule of the table, for everybody and
+   * durably. Pushes that begin when this has resolved have the new ones, and those that were durable before
+   * the call have the old ones. Of those between, each shard decides: a push has one or the other on each,
+   * and never a part of both. A push with an `lr` of its own keeps that.
    *
    * @example
    * ```ts
-   * await items.set({ lr: 0.01 });
+   * await items.set({ lr: 0.01, clipNorm: 1 });
+   * await items.set({ clipNorm: null });
    * ```
-   * @throws BAD_ARGUMENT for a rate that the optimizer does not take, and for every other one of FTRL, with
-   * the old and the new value; UNKNOWN_TABLE, LIMIT, ABORTED (it may be set all the same), CLOSED
+   * @throws BAD_ARGUMENT for a value that the optimizer does not take, for every other rate of FTRL, and for
+   * a schedule where rows have no step count, or to be rid of one where they have it only for that: with the
+   * old and the new value; UNKNOWN_TABLE, LIMIT, ABORTED (it may be set all the same), CLOSED
    */
   set(changes: TableChanges, options?: RequestOptions): Promise<void>;
   /**

@@ -3,9 +3,10 @@ import { isDeepStrictEqual } from 'node:util';
 import { KintsugiError } from '../../common/errors.js';
 import { nearText } from '../../common/near-names.js';
 import { checkFields, checkOptions } from '../../common/options.js';
-import { fixedRateOf, optimizerProblem } from '../../engine/optimizers.js';
+import { lastingPart, optimizerProblem } from '../../engine/optimizers.js';
 import { policyProblem } from '../../engine/policies.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
+import { countEarlier, differingSettings, withoutEarlier } from '../../protocol/settings.js';
 import { MAX_DIM } from '../../protocol/table-rules.js';
 import { isAuditTable } from './audit.js';
 import {
@@ -33,7 +34,7 @@ interface TableClient {
   push(requests: readonly PushRequest[], options?: RequestOptions): Promise<void>;
   delete(requests: readonly PullRequest[], options?: RequestOptions): Promise<void>;
   scan(table: Table, options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
-  setRate(table: Table, lr: number, signal: AbortSignal | undefined): Promise<void>;
+  setTable(table: Table, changes: TableChanges, signal: AbortSignal | undefined): Promise<void>;
   dropTable(table: Table, signal: AbortSignal | undefined): Promise<void>;
 }
 
@@ -63,9 +64,9 @@ export class JobTable implements Table {
     this.seen = tables;
     // A map that does not have the table yet, or has it as it was, is older than `given`.
     const now = tables.find(({ id }) => id === given.id);
-    const changes = (spec: TableSpec) => spec.earlierRates?.length ?? 0;
-    const isOlder = !now || now.name !== given.name || changes(now) < changes(given);
-    if (!isOlder && now.optimizer.lr !== given.optimizer.lr) this.given = this.frozen(now);
+    const isOlder = !now || now.name !== given.name || countEarlier(now) < countEarlier(given);
+    if (!isOlder && differingSettings(now.optimizer, given.optimizer).length > 0)
+      this.given = this.frozen(now);
     return this.given;
   }
 
@@ -99,7 +100,7 @@ export class JobTable implements Table {
   async set(changes: TableChanges, options: RequestOptions = {}): Promise<void> {
     checkFields<TableChanges>('set', changes, TABLE_CHANGES);
     checkOptions('set', options, REQUEST_OPTIONS);
-    await this.client.setRate(this, changes.lr, options.signal);
+    await this.client.setTable(this, changes, options.signal);
   }
 
   async drop(options: RequestOptions = {}): Promise<void> {
@@ -161,14 +162,14 @@ export class KnownTables {
   }
 }
 
-/** True: it is the table that the map has, perhaps with a rate of another time. `given` may be anything. */
+/** True: it is the table that the map has, perhaps with settings of another time. `given` may be anything. */
 function isSameTable(given: TableSpec, known: TableSpec): boolean {
-  const lr = fixedRateOf(known.optimizer) === undefined ? { lr: 0 } : {};
-  const comparable = ({ earlierRates: _, optimizer, ...rest }: TableSpec) => ({
-    ...rest,
-    optimizer: { ...optimizer, ...lr },
+  if (given.optimizer?.kind !== known.optimizer.kind) return false;
+  const lasting = (table: TableSpec) => ({
+    ...withoutEarlier(table),
+    optimizer: lastingPart(table.optimizer),
   });
-  return isDeepStrictEqual(comparable(given), comparable(known));
+  return isDeepStrictEqual(lasting(given), lasting(known));
 }
 
 /** The largest float32: what a row holds is of single precision. */

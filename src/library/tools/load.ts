@@ -19,6 +19,7 @@ import {
 } from '../../common/options.js';
 import type { Manifest, SavedTable } from '../../protocol/checkpoints.js';
 import { tableByName } from '../../protocol/map.js';
+import { withoutEarlier } from '../../protocol/settings.js';
 import { checkpointNumbers, readManifest } from '../../stores/checkpoint/checkpoints.js';
 import { initialState, joinRows, wordsOf } from '../../stores/checkpoint/layout.js';
 import { copyRuns, countRows, liveRows, type RowRun } from '../../stores/checkpoint/live-rows.js';
@@ -128,7 +129,7 @@ class TableLoading {
     const { client } = this;
     const { onProgress, signal } = this.options;
     await this.refuseFilled();
-    await client.createTables(this.tables.map(({ earlierRates: _, ...table }) => table));
+    await client.createTables(this.tables.map(withoutEarlier));
     let rows = 0;
     const loaded = pipelined(IN_FLIGHT, this.batches(), async ({ table, keys, rows: gradients }) => {
       await client.assign([{ table, keys, gradients }], { signal });

@@ -5,8 +5,14 @@ export const RATE_MUTANTS: readonly Mutant[] = [
   {
     name: 'rates: two owners disagree, because only a new one takes a rate that was set',
     file: 'shard/tables',
-    from: 'before?.optimizer.lr === table.optimizer.lr',
-    to: 'before !== undefined',
+    from: 'differingSettings(before.optimizer, table.optimizer).length === 0',
+    to: 'true',
+  },
+  {
+    name: 'rates: an owner takes a learning rate that was set, and no clipping',
+    file: 'shard/tables',
+    from: 'differingSettings(before.optimizer, table.optimizer).length === 0',
+    to: 'before.optimizer.lr === table.optimizer.lr',
   },
   {
     name: 'rates: changed tables are no part of a change of the map',
@@ -51,7 +57,7 @@ export const RATE_MUTANTS: readonly Mutant[] = [
   {
     name: 'rates: the old flag of a restarted worker undoes a set',
     file: 'scheduler/tables',
-    from: ' && !isOldRate(known, lr)',
+    from: ' && !isOldSetting(known, name, value)',
     to: '',
   },
   {

@@ -5,7 +5,13 @@
 
 import { randomUUID } from 'node:crypto';
 import { KintsugiError } from '../../common/errors.js';
-import type { Client, PushRequest, ScanBatch, TableOptions } from '../../library/client/client.js';
+import type {
+  Client,
+  PushRequest,
+  ScanBatch,
+  TableChanges,
+  TableOptions,
+} from '../../library/client/client.js';
 import { internalsOf } from '../../library/client/connected.js';
 import { rowCounts } from '../../library/client/scan.js';
 import { listTables } from '../../library/tools/tables.js';
@@ -208,7 +214,8 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
     const name = text(message, 'name');
     await existing(client, name);
     const table = client.table(name);
-    await table.set({ lr: message.lr as number }, { signal });
+    const { lr, clipNorm, schedule } = message as TableChanges;
+    await table.set({ lr, clipNorm, schedule }, { signal });
     return { value: described(client, table.spec) };
   },
 

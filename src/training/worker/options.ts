@@ -59,7 +59,7 @@ export interface WorkerOptions {
   tablePolicy?: TablePolicy | undefined;
   /**
    * Which learning rates of `modelOptions` the user has asked for. A table of the job that has another one
-   * keeps it where nobody has asked.
+   * keeps it where nobody has asked. Clipping and schedules are asked for where they are given.
    */
   askedRates: { embedding: boolean; dense: boolean };
 }

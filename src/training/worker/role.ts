@@ -8,13 +8,20 @@
 
 import { countSamples, readAll, type Source } from '../../data/source.js';
 import { loadNative } from '../../engine/native.js';
+import {
+  type OptimizerSpec,
+  onlyKnownOptimizer,
+  SETTING_FLAGS,
+  type Setting,
+  settingText,
+} from '../../engine/optimizers.js';
 import { type Client, connect } from '../../library/client/client.js';
 import { resumeTables } from '../../library/client/connected.js';
 import type { DatasetSpec } from '../../library/client/dataset.js';
 import { formatAddress, parseAddress } from '../../net/address.js';
 import { saidWhile } from '../../net/repeats.js';
 import type { TableSpec } from '../../protocol/map.js';
-import { oldRateText } from '../../protocol/table-rules.js';
+import { differingSettings, oldSettingText } from '../../protocol/settings.js';
 import { type EndpointOptions, serveEndpoints } from '../../roles/endpoints.js';
 import { cutGrowingParts, cutParts, RANGE_BATCHES } from '../loop/files.js';
 import { createTables, evaluate } from '../loop/loop.js';
@@ -33,8 +40,8 @@ import { asLastWords, checkTrained, type TrainingEnd, trainRanges } from './trai
 import { WatchedWorker } from './watched.js';
 
 /**
- * The client as the store of the training loop. A job that is resumed may have other learning rates than this
- * worker: rule 46 says which of the two holds.
+ * The client as the store of the training loop. A job that is resumed may have tables with other settings
+ * than this worker: rule 46 says which of the two holds.
  */
 function storeOf(
   client: Client,
@@ -43,12 +50,15 @@ function storeOf(
 ): ParameterStore {
   const { optimizer, denseOptimizer } = modelOptions;
   const isEmbedding = ({ name }: ModelTable) => model.tables.some((table) => table.name === name);
-  const isAsked = (spec: ModelTable): boolean => {
+  /** A worker cannot ask for no clipping and no schedule: where it names none, the table keeps its own. */
+  const askedOf = (spec: ModelTable): Setting[] => {
+    if (epochs === 0) return [];
     const { lr } = spec.optimizer;
-    const [usual, asked] = isEmbedding(spec)
+    const [usual, isFlag] = isEmbedding(spec)
       ? [optimizer.lr, askedRates.embedding]
       : [denseOptimizer.lr, askedRates.dense];
-    return epochs > 0 && (asked || lr !== usual);
+    const extras = (['clipNorm', 'schedule'] as const).filter((name) => spec.optimizer[name] !== undefined);
+    return isFlag || lr !== usual ? ['lr', ...extras] : extras;
   };
   return {
     createTables: async (given) => {
@@ -56,16 +66,18 @@ function storeOf(
         ...(tablePolicy && isEmbedding(spec) && { policy: tablePolicy }),
         ...spec,
       }));
-      const asked = specs.map((spec) => ({ ...spec, rate: isAsked(spec) ? 'set' : 'keep' }) as const);
+      const asked = specs.map((spec) => ({ ...spec, set: askedOf(spec) }));
       const tables = await saidWhile(resumeTables(client, asked), (repeated) =>
         log.warn('worker.waits', { message: WAITS, repeated }),
       );
       for (const [i, { name, spec }] of tables.entries()) {
-        const [own, { lr }] = [asked[i]!, spec.optimizer];
-        if (own.optimizer.lr === lr || epochs === 0) continue;
-        const fields = { table: name, lr, asked: own.optimizer.lr };
-        if (own.rate === 'keep') log.info('worker.rate', fields);
-        else log.warn('worker.rate', { ...fields, message: keptText(spec, own.optimizer.lr) });
+        const wanted = onlyKnownOptimizer(asked[i]!.optimizer);
+        for (const setting of epochs > 0 ? differingSettings(wanted, spec.optimizer) : []) {
+          const [now, given] = [spec.optimizer, wanted].map((each) => settingText(each[setting]));
+          const fields = { table: name, [setting]: now, asked: given };
+          if (!asked[i]!.set.includes(setting)) log.info('worker.rate', fields);
+          else log.warn('worker.rate', { ...fields, message: keptText(spec, setting, wanted) });
+        }
       }
     },
     pull: (requests) => client.pull(requests),
@@ -75,12 +87,13 @@ function storeOf(
 
 /** The scheduler answers at once where no rate is asked for. */
 const WAITS =
-  'every owner of a shard must have the learning rates of the tables before training begins, and some ' +
+  'every owner of a shard must have the settings of the tables before training begins, and some ' +
   'do not answer: "kintsugi doctor" says which PS are missing';
 
-function keptText(table: TableSpec, lr: number): string {
-  const why = oldRateText(table, lr) ?? 'got another rate meanwhile';
-  return `the table ${why}: "kintsugi table set ${table.name} lr=${lr}" sets it all the same`;
+function keptText(table: TableSpec, setting: Setting, asked: OptimizerSpec): string {
+  const why = oldSettingText(table, setting, asked[setting]) ?? `got another ${setting} meanwhile`;
+  const given = `${SETTING_FLAGS[setting]}=${settingText(asked[setting])}`;
+  return `the table ${why}: "kintsugi table set ${table.name} ${given}" sets it all the same`;
 }
 
 async function trainAll(

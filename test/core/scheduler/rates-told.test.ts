@@ -6,7 +6,7 @@ import { OwnersMaps } from '../../../src/core/scheduler/owners-maps.js';
 import { optimizerOf } from '../../../src/engine/optimizers.js';
 import { type ClusterMap, SCHEDULER, type TableSpec } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
-import { MAX_EARLIER_RATES, oldRateText } from '../../../src/protocol/table-rules.js';
+import { MAX_EARLIER, oldSettingText } from '../../../src/protocol/settings.js';
 import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';
 import { mapsTo } from '../packets.js';
 
@@ -78,7 +78,7 @@ describe('a question to set a rate', () => {
   it('by the flag of a worker that comes again is told when all owners have the rate', () => {
     start();
     const held = cluster.hold(mapsTo(cluster, 1));
-    const spec = { ...tableSpec('t', optimizerOf('sgd', -2)), rate: 'set' as const };
+    const spec = { ...tableSpec('t', optimizerOf('sgd', -2)), set: ['lr' as const] };
     const told = (id: number) =>
       cluster.sent('tablesCreated').filter(({ message }) => message.id === id).length;
     ask({ t: 'createTables', id: 50, specs: [spec] });
@@ -89,7 +89,7 @@ describe('a question to set a rate', () => {
     cluster.advance(2000);
     expect([rate(), told(50)]).toEqual([-2, 0]);
     // A table whose rate nobody changed has it everywhere.
-    ask({ t: 'createTables', id: 51, specs: [{ ...tableSpec('u'), rate: 'set' }] });
+    ask({ t: 'createTables', id: 51, specs: [{ ...tableSpec('u'), set: ['lr'] }] });
     expect(told(51)).toBe(1);
     held.release();
     cluster.advance(600);
@@ -155,15 +155,17 @@ describe('an answer that waits for the owners', () => {
   });
 });
 
-it('the text about a rate that a table keeps says only what is known', () => {
-  start();
-  const earlierRates = Array.from({ length: MAX_EARLIER_RATES }, (_, i) => -2 - i);
-  const table = { optimizer: tableSpec().optimizer, earlierRates };
-  expect(oldRateText(table, -2)).toBe('had this rate before');
-  expect(oldRateText(table, -1000)).toBe(
-    `had ${MAX_EARLIER_RATES} other rates before and remembers no more, perhaps also this one`,
+it('the text about a setting that a table keeps says only what is known', () => {
+  const earlierRates = Array.from({ length: MAX_EARLIER }, (_, i) => -2 - i);
+  expect(oldSettingText({ earlierRates }, 'lr', -2)).toBe('had this lr before');
+  expect(oldSettingText({ earlierRates }, 'lr', -1000)).toBe(
+    `had ${MAX_EARLIER} other values of lr before and remembers no more, perhaps also this one`,
   );
-  expect(oldRateText({ ...table, earlierRates: earlierRates.slice(1) }, -1000)).toBeUndefined();
+  expect(oldSettingText({ earlierRates: earlierRates.slice(1) }, 'lr', -1000)).toBeUndefined();
+  const table = { earlierClips: [null, 2], earlierSchedules: [{ kind: 'constant' as const, warmup: 3 }] };
+  expect(oldSettingText(table, 'clipNorm', undefined)).toBe('had this clipNorm before');
+  expect(oldSettingText(table, 'schedule', { warmup: 3, kind: 'constant' })).toBe('had this schedule before');
+  expect(oldSettingText(table, 'schedule', undefined)).toBeUndefined();
 });
 
 describe('an answer about the rates of tables', () => {

@@ -4,7 +4,7 @@ import type { OptimizerSpec } from '../../../src/engine/native.js';
 import { optimizerOf } from '../../../src/engine/optimizers.js';
 import { SCHEDULER } from '../../../src/protocol/map.js';
 import type { Message } from '../../../src/protocol/messages.js';
-import { MAX_EARLIER_RATES } from '../../../src/protocol/table-rules.js';
+import { MAX_EARLIER } from '../../../src/protocol/settings.js';
 import type { AskedTable } from '../../../src/protocol/tables.js';
 import { Cluster, type ClusterOptions, tableSpec } from '../harness.js';
 import { mapsTo } from '../packets.js';
@@ -140,18 +140,16 @@ describe('a learning rate that is set', () => {
     expect(code).toBe('BAD_ARGUMENT');
     expect(message).toContain('table "f": optimizer ftrl: lr stays 0.5 and cannot become 0.25: ');
     expect(refused('a', -1)[1]).toMatch(/^table "a": optimizer adam: lr must be a number in \[0, /);
+    ask({ t: 'setTable', id: 8, name: 'a' });
+    expect(answers(8)[0]!.message.message).toContain('nothing is to change: it takes lr, clipNorm, schedule');
     expect([rates('f'), rates('a')]).toEqual([[0.5], [1]]);
   });
 });
 
 describe('a worker that resumes a job', () => {
-  const wanted = (
-    lr: number,
-    rate?: AskedTable['rate'],
-    kind: OptimizerSpec['kind'] = 'sgd',
-  ): AskedTable => ({
+  const wanted = (lr: number, rate?: 'keep' | 'set', kind: OptimizerSpec['kind'] = 'sgd'): AskedTable => ({
     ...tableSpec('t', optimizerOf(kind, lr)),
-    ...(rate && { rate }),
+    ...(rate && { set: rate === 'set' ? ['lr'] : [] }),
   });
   let number = 100;
   const resume = (...specs: AskedTable[]) => {
@@ -208,23 +206,23 @@ describe('a worker that resumes a job', () => {
       'TABLE_EXISTS',
       'table "t" exists with optimizer sgd, not momentum',
     ]);
-    const ftrl = (rate: AskedTable['rate']) => ({
+    const ftrl = (set: AskedTable['set']) => ({
       ...tableSpec('f', optimizerOf('ftrl', 0.25)),
-      ...(rate && { rate }),
+      ...(set && { set }),
     });
     const text = 'table "f" exists with optimizer.lr 0.5, not 0.25';
-    expect([resume(ftrl('set')), resume(ftrl(undefined))]).toEqual([
+    expect([resume(ftrl(['lr'])), resume(ftrl(undefined))]).toEqual([
       ['TABLE_EXISTS', text],
       ['TABLE_EXISTS', text],
     ]);
-    expect(resume(ftrl('keep'))).toEqual([0.5]);
+    expect(resume(ftrl([]))).toEqual([0.5]);
     expect([rates(), rates('f')]).toEqual([[-1], [0.5]]);
   });
 
   it('sets no rate of a table that may have forgotten some', () => {
     start();
-    for (let i = 0; i <= MAX_EARLIER_RATES; i++) set(i, -2 - i);
-    expect(rates()).toHaveLength(1 + MAX_EARLIER_RATES);
+    for (let i = 0; i <= MAX_EARLIER; i++) set(i, -2 - i);
+    expect(rates()).toHaveLength(1 + MAX_EARLIER);
     const [now] = rates();
     expect(resume(wanted(-1000, 'set'))).toEqual([now]);
     set(99, -1000);

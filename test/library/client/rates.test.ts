@@ -72,6 +72,34 @@ describe('a rate that is set', () => {
     expect([code, text]).toEqual(['TABLE_EXISTS', `table "${name}" exists with optimizer.lr 0.2, not 0.3`]);
   });
 
+  it.each([
+    ['sgd', { clipNorm: 0.5 }],
+    ['adagrad', { lr: 0.125, clipNorm: 0.25 }],
+    ['ftrl', { clipNorm: 0.25 }],
+    ['adam', { schedule: { kind: 'cosine', steps: 7, floor: 0.25 } }],
+    ['adamw', { lr: 0.125, clipNorm: 0.75, schedule: { kind: 'constant', warmup: 9 } }],
+  ] as const)('gives %s with %j the rows of a table that has it from the start', async (kind, changes) => {
+    const table = await create(optimizerOf(kind, 0.5));
+    const push = (to: typeof table, number: number) => to.push(KEYS, gradients(number, 5));
+    await push(table, 0);
+    await push(table, 1);
+    const optimizer = { ...optimizerOf(kind, 0.5), ...changes };
+    const reference = await create(optimizer);
+    const whole = async (name: string) => (await client.pullFull([{ table: name, keys: KEYS }]))[0]!;
+    await client.assign([{ table: reference, keys: KEYS, gradients: await whole(table.name) }]);
+    await table.set(changes);
+    expect(table.spec.optimizer).toEqual(reference.spec.optimizer);
+    for (const number of [2, 3]) for (const each of [table, reference]) await push(each, number);
+    expect(await whole(table.name)).toEqual(await whole(reference.name));
+    // Without what was added the table goes on as it was made.
+    const first = await create(optimizerOf(kind, 0.5));
+    await client.assign([{ table: first, keys: KEYS, gradients: await whole(table.name) }]);
+    await table.set({ ...(kind !== 'ftrl' && { lr: 0.5 }), clipNorm: null, schedule: null });
+    expect(table.spec.optimizer).toEqual(optimizerOf(kind, 0.5));
+    for (const each of [table, first]) await push(each, 4);
+    expect(await whole(table.name)).toEqual(await whole(first.name));
+  });
+
   it('is refused where it cannot be', async () => {
     const table = await create(optimizerOf('ftrl', 0.5));
     const { code, message: text } = await rejection(table.set({ lr: 0.1 }));
@@ -80,11 +108,52 @@ describe('a rate that is set', () => {
       expect.stringContaining('lr stays 0.5 and cannot become 0.1'),
     ]);
     const adam = await create(optimizerOf('adam', 0.5));
-    for (const changes of [{}, { lr: -1 }, { lr: '1' }, { lr: Number.NaN }, { lr: 1, dim: 3 }, undefined])
+    const wrong = [
+      ...[{}, { lr: -1 }, { lr: '1' }, { lr: Number.NaN }, { lr: 1, dim: 3 }, undefined, { lr: null }],
+      ...[{ lr: undefined }, { clipNorm: 0 }, { clipNorm: '1' }, { clipNorm: 1n }, { schedule: 'cosine' }],
+      ...[
+        { schedule: { kind: 'cosine' } },
+        { schedule: { kind: 'cosine', steps: 3n } },
+        { lr: 1, schedule: 1 },
+      ],
+      ...[
+        { schedule: { kind: 'constant', steps: 3 } },
+        { clipNorm: Symbol('x') },
+        { schedule: 0 },
+        { schedule: '' },
+      ],
+    ];
+    for (const changes of wrong)
       expect([changes, (await rejection(adam.set(changes as never))).code]).toEqual([
         changes,
         'BAD_ARGUMENT',
       ]);
+    const cosine = { kind: 'cosine', steps: 3 } as const;
+    const whole = '{"kind":"cosine","floor":0,"steps":3,"warmup":0}';
+    for (const [given, changes, field, was, wanted] of [
+      [optimizerOf('sgd', 0.5), { schedule: cosine }, 'schedule', 'none', '{"kind":"cosine","steps":3}'],
+      [
+        { ...optimizerOf('sgd', 0.5), schedule: cosine },
+        { lr: 1, schedule: null },
+        'schedule',
+        whole,
+        'none',
+      ],
+      [optimizerOf('ftrl', 0.5), { clipNorm: 1, schedule: cosine }, 'schedule', 'none', ''],
+    ] as const) {
+      const other = await create(given);
+      const before = other.spec.optimizer;
+      const error = await rejection(other.set(changes));
+      const expected = `${field} stays ${was} and cannot become ${wanted}`;
+      expect([error.code, error.message, other.spec.optimizer]).toEqual([
+        'BAD_ARGUMENT',
+        expect.stringContaining(expected),
+        before,
+      ]);
+    }
+    const counting = await create({ ...optimizerOf('sgd', 0.5), schedule: cosine });
+    await counting.set({ schedule: { kind: 'constant', warmup: 3 } });
+    expect(counting.spec.optimizer.schedule).toEqual({ kind: 'constant', warmup: 3 });
     const signal = AbortSignal.abort();
     expect((await rejection(adam.set({ lr: 1 }, { signal }))).code).toBe('ABORTED');
     expect(adam.spec.optimizer.lr).toBe(0.5);
@@ -94,7 +163,8 @@ describe('a rate that is set', () => {
     const table = await create({ kind: 'sgd', lr: 0.1 });
     const { name } = table;
     const resume = async (lr: number, rate: 'keep' | 'set') => {
-      const asked = { name, dim: 5, seed: 3, optimizer: { kind: 'sgd' as const, lr }, rate };
+      const set = rate === 'set' ? (['lr'] as const) : [];
+      const asked = { name, dim: 5, seed: 3, optimizer: { kind: 'sgd' as const, lr }, set };
       return (await resumeTables(client, [asked]))[0]!.spec.optimizer.lr;
     };
     expect([await resume(0.3, 'keep'), await resume(0.2, 'set')]).toEqual([0.1, 0.2]);

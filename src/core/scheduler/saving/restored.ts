@@ -7,7 +7,7 @@
  * hashes, so these are neighbours.
  */
 import { KintsugiError } from '../../../common/errors.js';
-import { fixedRateOf } from '../../../engine/optimizers.js';
+import { lastingPart } from '../../../engine/optimizers.js';
 import { policyText } from '../../../engine/policies.js';
 import type { CheckpointDraft, SavedDataset, SavedShard, SavedTable } from '../../../protocol/checkpoints.js';
 import { shardKey } from '../../../protocol/items.js';
@@ -248,10 +248,9 @@ function isSamePolicy(a: Pick<SavedTable, 'policy'>, b: Pick<SavedTable, 'policy
   return policyText(a.policy ?? {}) === policyText(b.policy ?? {});
 }
 
-/** The learning rate may have changed since, unless the state of rows depends on it. */
+/** Settings may have changed since, where the state of rows does not depend on them. */
 function isSameOptimizer(a: Pick<SavedTable, 'optimizer'>, b: Pick<SavedTable, 'optimizer'>): boolean {
-  const lr = fixedRateOf(a.optimizer) === undefined ? { lr: 0 } : {};
   const text = ({ optimizer }: Pick<SavedTable, 'optimizer'>) =>
-    JSON.stringify(Object.entries({ ...optimizer, ...lr }).sort());
+    JSON.stringify(Object.entries(lastingPart(optimizer)).sort());
   return text(a) === text(b);
 }
