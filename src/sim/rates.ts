@@ -27,12 +27,8 @@ export const MOST_SETS = OPTIMIZERS.length - 1;
 /** The optimizer when `count` settings were set. */
 export const optimizerAfter = (count: number): OptimizerSpec => OPTIMIZERS[count]!;
 
-/** The setting with number `count`. */
-export function changeNumber(count: number): OptimizerChanges {
-  const [before, after] = [optimizerAfter(count - 1), optimizerAfter(count)];
-  const names = differingSettings(before, after);
-  return onlyChanges(Object.fromEntries(names.map((name) => [name, after[name]])));
-}
+/** A change to the settings with number `count`. A late copy of it would bring earlier ones back. */
+export const changeTo = (count: number): OptimizerChanges => onlyChanges(optimizerAfter(count));
 
 /** Place of the digit of push number `number` in a row. The last column has the norm. */
 function digitOf(number: number, dim: number): { column: number; unit: number } {

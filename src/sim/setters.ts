@@ -8,7 +8,7 @@ import type { Message, MessageOf } from '../protocol/messages.js';
 import { type Asked, Asking } from './asking.js';
 import type { SimulatedCluster } from './cluster.js';
 import { Random } from './random.js';
-import { changeNumber, MOST_SETS, optimizerAfter, SetRates } from './rates.js';
+import { changeTo, MOST_SETS, optimizerAfter, SetRates } from './rates.js';
 import type { Draft } from './saved.js';
 import { type SimTable, specOf } from './tables.js';
 import { Violation } from './violation.js';
@@ -64,7 +64,7 @@ export class Setters {
     rates.asked = Math.max(rates.asked, rates.told + 1);
     const [id, count] = [this.next++, rates.told + 1];
     const message = random.chance(0.5)
-      ? { t: 'setTable' as const, id, name: table.name, ...changeNumber(count) }
+      ? { t: 'setTable' as const, id, name: table.name, ...changeTo(count) }
       : this.flags(id, table, count);
     this.asking.ask(index, client, message);
   }
