@@ -92,7 +92,7 @@ export const ANSWER_MUTANTS: readonly Mutant[] = [
   {
     name: 'answers: a client that does not read takes the room of all',
     file: 'node/answer-bytes',
-    from: 'if (held > 0 && after > limit * SHARE)',
+    from: 'if (held > 0 && after > Math.min(limit * SHARE, SHARE_BYTES))',
     to: 'if (false)',
     scenario: { test: TEST, because: 'the room is shared in another way, and nothing is wrong with it' },
   },

@@ -8,10 +8,10 @@ import { codeOf, describe, KintsugiError } from '../../common/errors.js';
 import { type Client, type ConnectOptions, connect } from '../../library/client/client.js';
 import { DEFAULT_IN_FLIGHT_BYTES, InFlightRoom } from '../../library/client/room.js';
 import type { Logger } from '../../net/log.js';
-import { AnswerRoom } from './answer-room.js';
 import { encodeFrame, FrameReader, type GatewayFrame } from './frames.js';
 import { type MemoryPlace, SharedFrameMemory, SharedMemory } from './memory.js';
 import { type GatewayOperation, OPERATIONS, type OperationAnswer, type ProgramState } from './operations.js';
+import { ProgramRoom } from './program-room.js';
 import { RANGE_OPERATIONS } from './range-operations.js';
 
 /** Version of the messages between programs and gateways. A program of another version is refused. */
@@ -113,7 +113,7 @@ export class ProgramConnection {
     const { id } = message;
     this.requests += 1;
     this.requestBytes += size;
-    const room = new AnswerRoom(this.answers, this.gone.signal);
+    const room = new ProgramRoom(this.answers, this.gone.signal);
     try {
       if (message.op === 'hello') this.answer(id, { value: await this.hello(message) });
       else this.answer(id, await this.work(message, payload, room));
@@ -132,7 +132,7 @@ export class ProgramConnection {
   private async work(
     message: Record<string, unknown>,
     payload: Buffer,
-    room: AnswerRoom,
+    room: ProgramRoom,
   ): Promise<OperationAnswer> {
     const { client, memory } = this;
     const name = String(message.op);
@@ -155,7 +155,7 @@ export class ProgramConnection {
   }
 
   /** Frees the room when everything that was sent has left, or never will. */
-  private afterSending(room: AnswerRoom): void {
+  private afterSending(room: ProgramRoom): void {
     const end = (error?: Error | null) => {
       if (error) room.abandon();
       room.end();

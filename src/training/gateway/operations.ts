@@ -18,9 +18,9 @@ import { listTables } from '../../library/tools/tables.js';
 import { limitText } from '../../protocol/limits.js';
 import { type TableSpec, tableByName } from '../../protocol/map.js';
 import { FLOAT_BYTES, KEY_BYTES } from '../../protocol/section-header.js';
-import type { AnswerRoom } from './answer-room.js';
 import { bad, integer, text } from './fields.js';
 import type { Memory } from './memory.js';
+import type { ProgramRoom } from './program-room.js';
 import type { GatewayRanges } from './ranges.js';
 
 export interface OperationRequest {
@@ -30,7 +30,7 @@ export interface OperationRequest {
   memory: Memory;
   /** Aborted when the program is gone. */
   signal: AbortSignal;
-  room: AnswerRoom;
+  room: ProgramRoom;
   program: ProgramState;
 }
 

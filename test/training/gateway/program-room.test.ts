@@ -1,10 +1,10 @@
 // Memory for rows that follow an answer: used again when the program has them, and not before.
 import { expect, it } from 'vitest';
 import { InFlightRoom } from '../../../src/library/client/room.js';
-import { AnswerRoom } from '../../../src/training/gateway/answer-room.js';
+import { ProgramRoom } from '../../../src/training/gateway/program-room.js';
 
 const FLOATS = 100_000;
-const opened = () => new AnswerRoom(new InFlightRoom(1 << 30), new AbortController().signal);
+const opened = () => new ProgramRoom(new InFlightRoom(1 << 30), new AbortController().signal);
 
 it('rows of an answer that the program has lie where later ones do', () => {
   const [one, other] = [opened(), opened()];
@@ -31,7 +31,7 @@ it('rows of more than 256 MiB have an array of their own', () => {
 it('what was reserved is free for others when the program has the answer', async () => {
   const room = new InFlightRoom(100);
   const { signal } = new AbortController();
-  const [one, other] = [new AnswerRoom(room, signal), new AnswerRoom(room, signal)];
+  const [one, other] = [new ProgramRoom(room, signal), new ProgramRoom(room, signal)];
   await one.reserve(80);
   let isThere = false;
   const reserved = other.reserve(80).then(() => {

@@ -12,7 +12,7 @@ const MOST_BYTES = 256 << 20;
 
 const memory = new PartMemory(true);
 
-export class AnswerRoom {
+export class ProgramRoom {
   private bytes = 0;
   private readonly buffers: PartBuffer[] = [];
 
