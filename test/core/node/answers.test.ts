@@ -148,7 +148,8 @@ describe('the share of a client', () => {
       const account = new AnswerBytes({ maxAnswerBytes, answerStallMs: STALL });
       const step = 64 << 10;
       let bytes = 0;
-      for (; account.obstacle(1, step - 64, 0) === undefined; bytes += step) account.charge(1, step - 64, 0);
+      for (; bytes < 64 << 20 && account.obstacle(1, step - 64, 0) === undefined; bytes += step)
+        account.charge(1, step - 64, 0);
       return [bytes, account.obstacle(2, step - 64, 0)];
     };
     expect(most(4 << 20)).toEqual([1 << 20, undefined]);
