@@ -38,9 +38,9 @@ import {
 import type { Session } from './session.js';
 import { KnownTables } from './tables.js';
 
-/** Arrays of fewer bytes are filled with zeros, as all are of whom nothing else is asked. */
+/** An array of so many bytes or more is not filled with zeros first. */
 const ZEROED_BYTES = 64 << 10;
-/** Larger ones are no buffers of Node. */
+/** A larger array is made by V8, because Node may have no buffer of that size. */
 const BUFFER_BYTES = 1 << 30;
 
 /** The part of a request for one table: keys, and the rows that go with them. */
@@ -352,7 +352,7 @@ function target(call: TableCall, into?: Float32Array): Float32Array {
   throw new KintsugiError('LENGTH_MISMATCH', `table "${call.spec.name}": ${text}`);
 }
 
-/** With any numbers in it where it is large: every one of them gets a row, or nobody gets the array. */
+/** A large one has any numbers in it: each of them is written by a row, or nobody gets the array. */
 function arrayOf(floats: number, table: string): Float32Array {
   const bytes = floats * FLOAT_BYTES;
   try {
