@@ -5,6 +5,7 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { connect } from '../../src/library/client/client.js';
@@ -24,11 +25,15 @@ const PROCESS_MIB = 111;
  * are built in, and for what TLS keeps of them.
  */
 const MOST_MIB = 1.15 * (MEMORY_MIB + PROCESS_MIB);
-/** The answers of clients that read nothing come to more than this. */
-const MUCH_MIB = MEMORY_MIB / 8;
+/**
+ * The answers of clients that read nothing come to more than this, and stand still: each client has a part of
+ * one answer of 7 MB, as much as its socket did not take.
+ */
+const MUCH_MIB = CLIENTS / 4;
 /** The PS is killed above this, so that a defect does not take the machine. */
 const KILL_MIB = 3072;
 const WATCH_MS = 5;
+const STILL_MS = 100;
 
 /** Ways in which the bytes of answers leave a PS: environment and flags. */
 interface Way {
@@ -70,6 +75,16 @@ async function answerMib(port: number, { caFile }: Way): Promise<number> {
   return Number(/kintsugi_memory_bytes{[^}]*part="answers"[^}]*} (\d+)/.exec(text)?.[1]) / MIB;
 }
 
+/** Waits until the clients hold much, and no more than a moment ago. */
+async function untilFull(port: number, way: Way): Promise<void> {
+  for (let before = 0; ; ) {
+    const now = await answerMib(port, way);
+    if (now >= MUCH_MIB && now === before) return;
+    before = now;
+    await sleep(STILL_MS);
+  }
+}
+
 function guarded({ process: child }: Running): void {
   const timer = setInterval(() => {
     if ((resident(child, 'VmRSS') ?? 0) > KILL_MIB) child.kill('SIGKILL');
@@ -96,7 +111,7 @@ describe.runIf(process.platform === 'linux').each([...ways()])('over $name', (wa
     const stopped = spawn(process.execPath, [fixture, ...asked], { stdio: ['ignore', 'pipe', 'inherit'] });
     onTestFinished(() => void stopped.kill('SIGKILL'));
     for await (const line of createInterface({ input: stopped.stdout })) if (line === 'asked') break;
-    while ((await answerMib(port as number, way)) < MUCH_MIB);
+    await untilFull(port as number, way);
     const few = BigUint64Array.from({ length: 64 }, (_, i) => BigInt(i));
     for (let round = 0; round < 4; round++) {
       const rows = await table.pull(few);
