@@ -19,6 +19,7 @@ import { Disk, newDisk } from './disk.js';
 import { type Lives, RECONNECT_RETRIES, SILENT_RETRIES, STOPPED_RETRIES } from './lives.js';
 import { isLoadedAgain, lackingSeats, watchLoss } from './loss.js';
 import type { Draft } from './saved.js';
+import { checkSeats } from './seats.js';
 import { checkVanished, VANISHED_RETRIES } from './vanished.js';
 import { Violation } from './violation.js';
 
@@ -378,11 +379,12 @@ export class Control implements SchedulerSide {
       const next = after.groups[group.id]!;
       if (next === group) continue;
       this.checkGivenUp(before, after, group.id);
-      for (const [m, entry] of next.data.entries()) {
-        const moved = entry.gen !== group.data[m]?.gen;
-        if (moved && group.sinks.some((s) => s.kind === 'M' && s.index === m && s.node === entry.node))
-          this.cluster.count('promotion');
-      }
+      checkSeats(
+        group,
+        next,
+        (holder) => !this.believesAlive(holder) || ('sid' in holder && this.stalled.has(holder.sid)),
+        (name) => this.cluster.count(name),
+      );
       if (next.data.some((_, m) => isLoadedAgain(group, next, m))) continue;
       for (const sink of group.sinks) {
         if (next.sinks.some((other) => other.sid === sink.sid)) continue;

@@ -19,6 +19,7 @@ const WATCHED: Record<string, string> = {
   vanished: 'vanished',
   moves: 'move',
   promotions: 'promotion',
+  swaps: 'swap',
   changesDone: 'change.done',
   changesTakenBack: 'change.cancelled',
   nodesLeft: 'left',

@@ -4,7 +4,7 @@
  * where the plan found it nor where the plan puts it.
  */
 import type { Group, PeerId } from '../../protocol/map.js';
-import { type PlannedMove, type Seat, seatsOf, type Weight } from './balance.js';
+import { isSwapOf, type PlannedMove, type Seat, seatsOf, type Weight } from './balance.js';
 
 export class Agenda {
   /** Everything that the plan depends on, except loads and the map. Another key drops plan and weights. */
@@ -83,7 +83,9 @@ export class Agenda {
       if (seat.node !== move?.from) return undefined;
       open.push(move);
     }
-    return open;
+    // A half of a swap that is left has no other half to arrive with.
+    const isWhole = (move: PlannedMove) => !move.swap || open.some((other) => isSwapOf(move, other));
+    return open.every(isWhole) ? open : undefined;
   }
 }
 

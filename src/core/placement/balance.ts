@@ -2,7 +2,9 @@
  * The plan of moves: a pure function from a map, the nodes that are to hold it and the weights of its seats,
  * to the moves that are left. First, nodes that leave are emptied. Second, seats of a group that share a zone
  * or a host are parted where other zones or hosts are free. Third, weight is evened out as long as a move is
- * worth it. Moves under way count as done, so a plan that is made again after each step continues the last.
+ * worth it. Fourth, in groups with a seat on every node, where nothing can move alone, a data shard and a
+ * parity swap their nodes where that spreads data over the nodes. Moves under way count as done, so a plan
+ * that is made again after each step continues the last.
  *
  * A thousand nodes make a million pairs, so a pair is looked at again only when something about it changed.
  */
@@ -38,12 +40,16 @@ export interface PlannedMove extends Seat {
   from: PeerId;
   to: PeerId;
   bytes: number;
+  /** The seat that moves the other way, and neither arrives without the other. Undefined: none. */
+  swap?: Seat;
 }
 
 /** Weights of what is balanced: bytes first, then load, then the number of shards. */
 const BYTES = 1;
 const LOAD = 0.25;
 const COUNT = 0.125;
+/** Weight of the number of data shards, which matters only where seats swap. */
+const DATA = 0.25;
 
 /** The weight of a seat, or of all seats of a node, as a part of the average weight of a node. */
 interface WeightShare {
@@ -78,6 +84,8 @@ interface HeldSeats {
   readonly domain: FailureDomain;
   /** Sum over `seats`. */
   weightShare: WeightShare;
+  /** Number of data shards among `seats`. */
+  data: number;
   readonly seats: Set<PlacedSeat>;
   /**
    * Length of `Planner.changes` when none of the seats could go anywhere; undefined: something about these
@@ -106,11 +114,14 @@ class Planner {
    * needs only the moves before it, and no moves wait for each other in a circle.
    */
   private readonly origin = new Map<PlacedSeat, PeerId>();
+  /** Seat that swaps -> the one that it swaps with. */
+  private readonly swaps = new Map<PlacedSeat, PlacedSeat>();
 
   constructor(private readonly input: PlanInput) {
     for (const { id, host } of [...input.nodes, ...input.leaving]) {
       const weightShare = { bytes: 0, load: 0, count: 0 };
-      this.nodes.set(id, { id, domain: domainOf(host), weightShare, seats: new Set(), stuckAt: undefined });
+      const domain = domainOf(host);
+      this.nodes.set(id, { id, domain, weightShare, data: 0, seats: new Set(), stuckAt: undefined });
     }
     this.targets = input.nodes.map(({ id }) => this.nodes.get(id)!);
     this.targetDomains = new FailureDomains(this.targets.map(({ domain }) => domain));
@@ -133,7 +144,7 @@ class Planner {
       else this.byGroup.set(seat.g, [entry]);
       // A seat on any other node is left to repair.
       const node = this.nodes.get(seat.node);
-      node?.seats.add(entry);
+      if (node) this.hold(node, entry);
       this.carry(node, weightShare, 1);
     }
     const rank = new Map(this.targets.map((node, i) => [node, i]));
@@ -143,20 +154,23 @@ class Planner {
   run(): PlannedMove[] {
     this.empty();
     if (!this.input.emptyOnly) this.even();
-    return [...this.origin].map(([{ g, kind, index, node, bytes }, from]) => ({
-      g,
-      kind,
-      index,
-      from,
-      to: node,
-      bytes,
-    }));
+    return [...this.origin].map(([seat, from]): PlannedMove => {
+      const { node: to, bytes } = seat;
+      const swap = this.swaps.get(seat);
+      return { ...placeOf(seat), from, to, bytes, ...(swap && { swap: placeOf(swap) }) };
+    });
   }
 
   private even(): void {
     this.part();
     this.ranking = new Ranking(this.targets, weightOf, (a, b) => a.id - b.id);
     while (this.improve());
+    this.swap();
+  }
+
+  private hold(node: HeldSeats, seat: PlacedSeat): void {
+    node.seats.add(seat);
+    if (seat.kind === 'M') node.data++;
   }
 
   private carry(node: HeldSeats | undefined, weightShare: WeightShare, sign: 1 | -1): void {
@@ -170,10 +184,10 @@ class Planner {
   private move(seat: PlacedSeat, to: HeldSeats): void {
     const from = this.nodes.get(seat.node);
     this.origin.set(seat, seat.node);
-    from?.seats.delete(seat);
+    if (from?.seats.delete(seat) && seat.kind === 'M') from.data--;
     this.weigh(from, seat.weightShare, -1);
     seat.node = to.id;
-    to.seats.add(seat);
+    this.hold(to, seat);
     this.weigh(to, seat.weightShare, 1);
     // The move changes which hosts and zones the group occupies, so its other seats may have new targets.
     for (const { node } of this.byGroup.get(seat.g)!) this.unstick(this.nodes.get(node));
@@ -309,6 +323,56 @@ class Planner {
     }
     return best;
   }
+
+  /** At most one swap of each group that has a seat on every node: a further plan has further ones. */
+  private swap(): void {
+    const data = this.targets.reduce((sum, node) => sum + node.data, 0) / this.targets.length;
+    for (const members of this.byGroup.values()) {
+      if (this.targets.length > members.length || members.some((seat) => this.origin.has(seat))) continue;
+      const nodes = new Set(members.map(({ node }) => this.nodes.get(node)));
+      if (this.targets.some((node) => !nodes.has(node))) continue;
+      let best: { seats: [PlacedSeat, PlacedSeat]; gain: number } | undefined;
+      for (const shard of members) {
+        for (const parity of members) {
+          const gain = shard.kind === 'M' && parity.kind === 'P' ? this.swapGain(shard, parity, data) : 0;
+          if (gain > (best?.gain ?? 0)) best = { seats: [shard, parity], gain };
+        }
+      }
+      if (!best) continue;
+      const [shard, parity] = best.seats;
+      const [from, to] = [this.nodes.get(shard.node)!, this.nodes.get(parity.node)!];
+      this.move(shard, to);
+      this.move(parity, from);
+      this.swaps.set(shard, parity).set(parity, shard);
+    }
+  }
+
+  /**
+   * Half of the amount by which a swap lowers the sum of squared weights; 0 if that is too little, as for a
+   * move. `average`: data shards of a node.
+   */
+  private swapGain(shard: PlacedSeat, parity: PlacedSeat, average: number): number {
+    const [from, to] = [this.nodes.get(shard.node), this.nodes.get(parity.node)];
+    if (!from || !to || !this.ranking.has(from) || !this.ranking.has(to) || from === to) return 0;
+    const bytes = shard.weightShare.bytes - parity.weightShare.bytes;
+    const load = shard.weightShare.load - parity.weightShare.load;
+    const more = (from.data - to.data - 1) / average ** 2;
+    const own = BYTES * bytes ** 2 + LOAD * load ** 2 + DATA / average ** 2;
+    const gain =
+      BYTES * bytes * (from.weightShare.bytes - to.weightShare.bytes - bytes) +
+      LOAD * load * (from.weightShare.load - to.weightShare.load - load) +
+      DATA * more;
+    return 2 * gain < own ? 0 : gain;
+  }
+}
+
+/** True: `other` is the move that arrives together with `move`. */
+export function isSwapOf({ swap }: PlannedMove, other: Seat): boolean {
+  return swap !== undefined && swap.g === other.g && swap.kind === other.kind && swap.index === other.index;
+}
+
+function placeOf({ g, kind, index }: Seat): Seat {
+  return { g, kind, index };
 }
 
 /**

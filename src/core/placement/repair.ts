@@ -36,6 +36,8 @@ class GroupRepair {
 
   run(): Group | undefined {
     this.dropDead();
+    this.dropHalvesOfSwaps();
+    this.finishSwaps();
     this.finishReplacements();
     this.finishMoves();
     this.cancelMovesThatBlockRepair();
@@ -102,7 +104,7 @@ class GroupRepair {
   private finishMoves(): void {
     for (const [m, entry] of this.data.entries()) {
       const mirror = this.mirrorOf(m);
-      if (!mirror) continue;
+      if (!mirror || this.swapOf(mirror)) continue;
       if (mirror.node === entry.node) {
         if (this.view.shardComplete(this.group.id, m, entry.gen)) this.keepSinks((sink) => sink !== mirror);
       } else if (this.data.some(({ node }) => node === mirror.node) && this.freeNode()) {
@@ -123,12 +125,51 @@ class GroupRepair {
     };
   }
 
+  /**
+   * The target of the move in the opposite direction, where there is one (rule 48). Undefined: this is not
+   * the target of a move, or its node holds no other seat of the group.
+   */
+  private swapOf(target: SinkEntry): { partner: SinkEntry | undefined } | undefined {
+    if (target.movesMember === undefined) return undefined;
+    const seats = [
+      ...this.data.map(({ node }, seat) => ({ node, seat })),
+      ...parities(this.current()).map((sink) => ({ node: sink.node, seat: seatOf(this.group, sink) })),
+    ];
+    const given = seats.find(({ node }) => node === target.node);
+    const from = seats.find(({ seat }) => seat === target.movesMember)?.node;
+    if (!given) return undefined;
+    return { partner: this.sinks.find((sink) => sink.movesMember === given.seat && sink.node === from) };
+  }
+
+  /** A half that arrived alone would leave two seats on one node. */
+  private dropHalvesOfSwaps(): void {
+    const half = this.sinks.filter((sink) => {
+      const swap = this.swapOf(sink);
+      return swap && !swap.partner;
+    });
+    if (half.length > 0) this.keepSinks((sink) => !half.includes(sink));
+  }
+
+  /** Rule 48: both seats arrive in one map. */
+  private finishSwaps(): void {
+    const complete = (sink: SinkEntry) => this.view.sinkComplete(sink.sid);
+    for (const [m] of this.data.entries()) {
+      const mirror = this.mirrorOf(m);
+      const parity = mirror && this.swapOf(mirror)?.partner;
+      if (!parity || !complete(mirror) || !complete(parity)) continue;
+      if (!isHealthy(this.current(), this.pool, this.view)) continue;
+      const { inUse } = this.paritiesOf(parity.index);
+      this.keepSinks((sink) => sink !== inUse);
+      this.promote(m, mirror);
+    }
+  }
+
   /** Rule 28: the old parity of an index goes when the second one is complete and the group is healthy. */
   private finishReplacements(): void {
     for (let index = 0; index < this.pool.r; index++) {
       const { inUse, target } = this.paritiesOf(index);
-      if (!target || !this.view.sinkComplete(target.sid) || !isHealthy(this.current(), this.pool, this.view))
-        continue;
+      if (!target || this.swapOf(target)) continue;
+      if (!this.view.sinkComplete(target.sid) || !isHealthy(this.current(), this.pool, this.view)) continue;
       this.keepSinks((sink) => sink !== inUse);
     }
   }
@@ -142,8 +183,9 @@ class GroupRepair {
     while (missing() > 0 && !this.freeNode()) {
       const target = this.moveToCancel();
       if (!target) return;
-      // A complete parity takes the place of the one in use: either node becomes free.
-      const complete = target.protects && this.view.sinkComplete(target.sid);
+      // A complete parity takes the place of the one in use: either node becomes free. A swap frees none, and
+      // only gives up the memory that it takes.
+      const complete = target.protects && this.view.sinkComplete(target.sid) && !this.swapOf(target);
       const dropped = complete ? this.paritiesOf(target.index).inUse : target;
       this.keepSinks((sink) => sink !== dropped);
     }

@@ -66,4 +66,40 @@ export const MOVE_MUTANTS: readonly Mutant[] = [
     from: 'this.native.createSink(this.memory, group.data.length, r, entry.index, entry.init)',
     to: 'this.native.createSink(this.memory, group.data.length, r, entry.init ? entry.index : 0, entry.init)',
   },
+  {
+    name: 'swap: both arrive before the second parity is complete',
+    file: 'placement/repair',
+    from: '|| !complete(mirror) || !complete(parity)',
+    to: '|| !complete(mirror)',
+  },
+  {
+    name: 'swap: both arrive before the mirror is complete',
+    file: 'placement/repair',
+    from: '|| !complete(mirror) || !complete(parity)',
+    to: '|| !complete(parity)',
+  },
+  {
+    name: 'swap: the shard arrives alone',
+    file: 'placement/repair',
+    from: 'if (!mirror || this.swapOf(mirror))',
+    to: 'if (!mirror)',
+  },
+  {
+    name: 'swap: the parity arrives alone',
+    file: 'placement/repair',
+    from: 'if (!target || this.swapOf(target))',
+    to: 'if (!target)',
+  },
+  {
+    name: 'swap: when it is given up, the second parity takes the place of the first',
+    file: 'placement/repair',
+    from: 'this.view.sinkComplete(target.sid) && !this.swapOf(target)',
+    to: 'this.view.sinkComplete(target.sid)',
+  },
+  {
+    name: 'swap: a half that is left stays',
+    file: 'placement/repair',
+    from: 'this.dropHalvesOfSwaps();',
+    to: '',
+  },
 ];

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
+  isSwapOf,
   type PlanInput,
   type PlannedMove,
   planMoves,
@@ -10,6 +11,7 @@ import {
 } from '../../../src/core/placement/balance.js';
 import { formGroups } from '../../../src/core/placement/form.js';
 import { CAPABILITIES, type Group, type NodeEntry, type Pool, seatOf } from '../../../src/protocol/map.js';
+import { Random } from '../../../src/sim/random.js';
 
 const node = (id: number, host = `host-${id}`): NodeEntry => ({
   id,
@@ -76,7 +78,8 @@ function settle(
   for (let round = 0; round < rounds; round++) {
     const more = planMoves({ groups: after, ...input });
     for (const move of more) {
-      after = moved(after, [move]);
+      if (move.swap?.kind === 'P') continue;
+      after = moved(after, [move, ...more.filter((other) => isSwapOf(move, other))]);
       expectDistinct(after);
     }
     moves.push(...more);
@@ -99,13 +102,17 @@ describe('growing', () => {
     fc.assert(
       fc.property(shape, ({ k, r, groups, spare, more }) => {
         const old = k + r + spare;
-        const before = settle(formed(k, r, groups, nodes(1, old)), {
-          nodes: nodes(1, old),
-          leaving: [],
-          weight: EQUAL,
-        }).groups;
+        const before = settle(
+          formed(k, r, groups, nodes(1, old)),
+          {
+            nodes: nodes(1, old),
+            leaving: [],
+            weight: EQUAL,
+          },
+          ROUNDS,
+        ).groups;
         const all = nodes(1, old + more);
-        const { groups: after, moves } = settle(before, { nodes: all, leaving: [], weight: EQUAL });
+        const { groups: after, moves } = settle(before, { nodes: all, leaving: [], weight: EQUAL }, ROUNDS);
         expectDistinct(after);
         expect(spreadOf(counts(after, all))).toBeLessThanOrEqual(1);
         // Every move goes to a new node: old nodes exchange no shards.
@@ -124,12 +131,46 @@ describe('growing', () => {
   });
 });
 
+describe('where every group has a seat on every node', () => {
+  it('data and parity swap until each node has as many data shards, to one', () => {
+    const square = fc.record({
+      k: fc.integer({ min: 1, max: 5 }),
+      r: fc.integer({ min: 1, max: 3 }),
+      groups: fc.integer({ min: 1, max: 12 }),
+      seed: fc.nat(),
+    });
+    fc.assert(
+      fc.property(square, ({ k, r, groups, seed }) => {
+        const all = nodes(1, k + r);
+        const random = new Random(seed);
+        const shuffled = formed(k, r, groups, all).map((group) => {
+          const drawn = all.map(({ id }) => ({ id, at: random.next() })).sort((a, b) => a.at - b.at);
+          const order = drawn.map(({ id }) => id);
+          const data = group.data.map((entry, m) => ({ ...entry, node: order[m]! }));
+          const sinks = group.sinks.map((sink) => ({ ...sink, node: order[k + sink.index]! }));
+          return { ...group, data, sinks };
+        });
+        const input = { nodes: all, leaving: [], weight: EQUAL };
+        const { groups: after, moves } = settle(shuffled, input, ROUNDS);
+        expect(moves.every((move) => moves.some((other) => isSwapOf(move, other)))).toBe(true);
+        const data = all.map(({ id }) => after.flatMap((g) => g.data).filter((e) => e.node === id).length);
+        expect(spreadOf(data)).toBeLessThanOrEqual(1);
+      }),
+      { numRuns: 200 },
+    );
+  });
+});
+
 describe('shrinking', () => {
   it('empties the nodes that leave, ends balanced, and moves little else', () => {
     fc.assert(
       fc.property(shape, ({ k, r, groups, spare, more }) => {
         const all = nodes(1, k + r + spare + more);
-        const before = settle(formed(k, r, groups, all), { nodes: all, leaving: [], weight: EQUAL }).groups;
+        const before = settle(
+          formed(k, r, groups, all),
+          { nodes: all, leaving: [], weight: EQUAL },
+          ROUNDS,
+        ).groups;
         const stay = nodes(1, k + r + spare);
         const leaving = nodes(stay.length + 1, all.length);
         const held = counts(before, leaving).reduce((sum, count) => sum + count, 0);
@@ -138,7 +179,7 @@ describe('shrinking', () => {
         expect(counts(after, leaving).every((count) => count === 0)).toBe(true);
         expect(spreadOf(counts(after, stay))).toBeLessThanOrEqual(1);
         // Where the lightest node has seats of all groups, another shard has to make room.
-        expect(moves.length).toBeLessThanOrEqual(held + groups);
+        expect(moves.filter(({ swap }) => !swap).length).toBeLessThanOrEqual(held + groups);
       }),
       { numRuns: 200 },
     );

@@ -13,7 +13,7 @@ import {
   isSpread,
   shardsPerNode,
 } from '../../../src/core/placement/health.js';
-import { sinkForMove } from '../../../src/core/placement/moves.js';
+import { sinkForMove, sinksForSwap } from '../../../src/core/placement/moves.js';
 import { repair } from '../../../src/core/placement/repair.js';
 import {
   type Group,
@@ -225,6 +225,75 @@ describe('repair', () => {
     )!;
     expect(after!.data[1]).toMatchObject({ node: 1, gen: 4 });
     expect(after!.sinks.map(({ sid }) => sid)).toEqual([1]);
+  });
+});
+
+describe('a swap of data shard 0 on node 1 and the parity on node 3 (rule 48)', () => {
+  const code = pool(2, 1, 1);
+  const all = nodes(3);
+  const [group] = formGroups([code], all, 1, counter());
+  const [mirror, parity] = sinksForSwap(group!, code, view(all), { member: 0, index: 0 })!;
+  const swapping = { ...group!, sinks: [...group!.sinks, { sid: 50, ...mirror }, { sid: 51, ...parity }] };
+  const mend = (state: ClusterView, from = swapping) => repair([from], [code], state, 2, () => 60)?.[0];
+  const without = (id: number, fields: Partial<ClusterView> = {}, more: NodeEntry[] = []) =>
+    view([...all.filter((entry) => entry.id !== id), ...more], fields);
+  /** Shards are complete until they change their owner. */
+  const handing = { shardComplete: (_: number, __: number, gen: number) => gen === 1 };
+  const only =
+    (...sids: number[]) =>
+    (sid: number) =>
+      sids.includes(sid);
+
+  it('begins with a mirror and a second parity, where every seat has a node and all is complete', () => {
+    expect(seats(swapping)).toBe('1 2 p 3 3 1');
+    expect([mirror, parity].map(({ movesMember }) => movesMember)).toEqual([0, 2]);
+    expect(isSpread(swapping, code)).toBe(true);
+    const lacking = view(all, { sinkComplete: () => false });
+    expect(sinksForSwap(group!, code, lacking, { member: 0, index: 0 })).toBeUndefined();
+    expect(sinksForSwap(swapping, code, view(all), { member: 1, index: 0 })).toBeUndefined();
+  });
+
+  it('neither half arrives before both are complete and the group is healthy', () => {
+    expect(mend(view(all, { sinkComplete: only(1, 50) }))).toBeUndefined();
+    expect(mend(view(all, { sinkComplete: only(1, 51) }))).toBeUndefined();
+    expect(mend(view(all, { shardComplete: (_, m) => m !== 1 }))).toBeUndefined();
+  });
+
+  it('both arrive in one map, and the mirror goes when the new owner is complete', () => {
+    const after = mend(view(all, handing))!;
+    expect([seats(after), after.data[0]]).toMatchObject(['3 2 p 3 1', { node: 3, gen: 2 }]);
+    expect(after.sinks.map(({ sid, movesMember }) => [sid, movesMember])).toEqual([
+      [50, undefined],
+      [51, undefined],
+    ]);
+    expect(mend(view(all, handing), after)).toBeUndefined();
+    const done = mend(view(all), after)!;
+    expect([seats(done), isSpread(done, code), hasMove(done)]).toEqual(['3 2 p 1', true, false]);
+  });
+
+  it('a half that is left alone is dropped', () => {
+    for (const sid of [50, 51]) {
+      const half = { ...swapping, sinks: swapping.sinks.filter((sink) => sink.sid !== sid) };
+      expect(seats(mend(view(all), half)!)).toBe('1 2 p 3');
+    }
+  });
+
+  it('a lost owner: a complete mirror takes over, and one that is not goes', () => {
+    expect(seats(mend(without(1, { ...handing, sinkComplete: only(1, 50) }))!)).toBe('3 2 p 3 3');
+    const decoded = mend(without(1, { sinkComplete: only(1) }))!;
+    expect([seats(decoded), decoded.data[0]!.gen]).toEqual(['3 2 p 3', 2]);
+  });
+
+  it('a lost parity: the second one takes its seat, and moves where another node is free', () => {
+    expect(seats(mend(without(3, { sinkComplete: () => false }))!)).toBe('1 2 p 1');
+    const crowded = mend(without(3, { sinkComplete: () => false }, [node(4)]))!;
+    expect(seats(crowded)).toBe('1 2 p 1');
+    expect(seats(mend(without(3, {}, [node(4)]), crowded)!)).toBe('1 2 p 1 4');
+  });
+
+  it('another lost member gets a home, and the swap is given up', () => {
+    for (const complete of [only(1), only(1, 50, 51)])
+      expect(seats(mend(without(2, { sinkComplete: complete }))!)).toBe('1 3 p 3');
   });
 });
 

@@ -6,6 +6,8 @@ import type { PeerId } from '../../../src/protocol/map.js';
 const BYTES = 1;
 const LOAD = 0.25;
 const COUNT = 0.125;
+/** Weight of the number of data shards where seats swap. */
+const DATA = 0.25;
 
 /** The weight of a seat, or of all seats of a node, as a part of the average weight of a node. */
 interface WeightShare {
@@ -30,6 +32,7 @@ class Planner {
    * needs only the moves before it, and no moves wait for each other in a circle.
    */
   private readonly origin = new Map<Placed, PeerId>();
+  private readonly swaps = new Map<Placed, Placed>();
 
   constructor(private readonly input: PlanInput) {
     for (const node of [...input.nodes, ...input.leaving]) {
@@ -65,14 +68,13 @@ class Planner {
     this.empty();
     this.part();
     this.balance();
-    return [...this.origin].map(([{ g, kind, index, node, bytes }, from]) => ({
-      g,
-      kind,
-      index,
-      from,
-      to: node,
-      bytes,
-    }));
+    this.swap();
+    return [...this.origin].map(([seat, from]) => {
+      const { g, kind, index, node: to, bytes } = seat;
+      const other = this.swaps.get(seat);
+      const swap = other && { g, kind: other.kind, index: other.index };
+      return { g, kind, index, from, to, bytes, ...(swap && { swap }) };
+    });
   }
 
   private carry(node: PeerId, weightShare: WeightShare, sign: 1 | -1): void {
@@ -188,6 +190,39 @@ class Planner {
       most = gain;
     }
     return best;
+  }
+
+  /** One swap of data and parity in each group that has a seat on every node. */
+  private swap(): void {
+    const ids = this.input.nodes.map((node) => node.id);
+    const data = (id: PeerId) => [...this.seats.get(id)!].filter(({ kind }) => kind === 'M').length;
+    const average = ids.reduce((sum, id) => sum + data(id), 0) / ids.length;
+    for (const members of this.byGroup.values()) {
+      if (members.some((seat) => this.origin.has(seat))) continue;
+      if (!ids.every((id) => members.some(({ node }) => node === id))) continue;
+      const pairs = members
+        .filter(({ kind, node }) => kind === 'M' && ids.includes(node))
+        .flatMap((shard) => members.map((parity) => ({ shard, parity })))
+        .filter(({ parity }) => parity.kind === 'P' && ids.includes(parity.node))
+        .map(({ shard, parity }) => {
+          const [a, b] = [this.held.get(shard.node)!, this.held.get(parity.node)!];
+          const bytes = shard.weightShare.bytes - parity.weightShare.bytes;
+          const load = shard.weightShare.load - parity.weightShare.load;
+          const own = BYTES * bytes ** 2 + LOAD * load ** 2 + DATA / average ** 2;
+          const gain =
+            BYTES * bytes * (a.bytes - b.bytes - bytes) +
+            LOAD * load * (a.load - b.load - load) +
+            DATA * ((data(shard.node) - data(parity.node) - 1) / average ** 2);
+          return { shard, parity, gain: 2 * gain < own ? 0 : gain };
+        });
+      const most = Math.max(0, ...pairs.map(({ gain }) => gain));
+      const best = most > 0 ? pairs.find(({ gain }) => gain === most) : undefined;
+      if (!best) continue;
+      const [from, to] = [best.shard.node, best.parity.node];
+      this.place(best.shard, to);
+      this.place(best.parity, from);
+      this.swaps.set(best.shard, best.parity).set(best.parity, best.shard);
+    }
   }
 }
 

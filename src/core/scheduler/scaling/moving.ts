@@ -7,12 +7,21 @@ import {
   type Group,
   hasMove,
   type PeerId,
+  type Pool,
   type SinkEntry,
   seatOf,
 } from '../../../protocol/map.js';
 import type { MoveStatus } from '../../../protocol/messages.js';
-import type { PlannedMove, Seat } from '../../placement/balance.js';
-import { type MoveRequest, movesAtOnce, sinkForMove } from '../../placement/moves.js';
+import { type PlannedMove, type Seat, seatsOf } from '../../placement/balance.js';
+import type { ClusterView } from '../../placement/health.js';
+import {
+  type MoveRequest,
+  movesAtOnce,
+  type NewSink,
+  sinkForMove,
+  sinksForSwap,
+  swapTo,
+} from '../../placement/moves.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
 import type { ClusterFacts } from '../facts.js';
 import type { Ledger } from '../ledger.js';
@@ -86,32 +95,61 @@ export class Moving {
     return bytes * (kind === 'M' ? 2 : group.data.length);
   }
 
-  /** Begins a move for a change. False: it does not fit now. */
-  begin(move: PlannedMove, change: number | undefined): boolean {
+  /** Begins a move, or the two of a swap, for a change. False: they do not fit now. */
+  begin(moves: readonly PlannedMove[], change: number | undefined): boolean {
     const view = this.facts.view();
-    if (view.avoid?.has(move.to) || view.leaving?.has(move.to)) return false;
-    const { groups, nodes } = this.map;
-    const node = nodes.find((entry) => entry.id === move.to);
-    if (!node || hasMove(groups[move.g]!)) return false;
-    const { kind, index } = move;
-    const sid = this.add(move.g, { member: kind === 'M' ? index : undefined, index, node });
-    if (sid === undefined) return false;
-    const told = this.described(move);
-    this.moves.set(sid, { ...move, change, told });
-    this.tell('move.begun', told);
+    const group = this.map.groups[moves[0]!.g]!;
+    if (hasMove(group) || moves.some(({ to }) => view.avoid?.has(to) || view.leaving?.has(to))) return false;
+    const sinks = moves[0]!.swap ? this.swapOf(group, moves, view) : this.single(group, moves[0]!, view);
+    if (!sinks) return false;
+    const sids = this.addSinks(group, sinks);
+    for (const [i, move] of moves.entries()) {
+      const told = this.described(move);
+      this.moves.set(sids[i]!, { ...move, change, told });
+      this.tell('move.begun', told);
+    }
     return true;
   }
 
-  /** Adds the sink that a move needs. Returns its sid; undefined: the move does not fit now. */
-  add(g: number, request: MoveRequest): number | undefined {
+  private single(group: Group, { kind, index, to }: PlannedMove, view: ClusterView): NewSink[] | undefined {
+    const node = this.map.nodes.find((entry) => entry.id === to);
+    const member = kind === 'M' ? index : undefined;
+    const sink = node && sinkForMove(group, this.poolOf(group), view, { member, index, node });
+    return sink && [sink];
+  }
+
+  private swapOf(group: Group, moves: readonly PlannedMove[], view: ClusterView): NewSink[] | undefined {
+    const seats = seatsOf(group);
+    const here = ({ kind, index, from }: PlannedMove) =>
+      seats.some((seat) => seat.kind === kind && seat.index === index && seat.node === from);
+    if (moves.length !== 2 || !moves.every(here)) return undefined;
+    const indexOf = (wanted: Seat['kind']) => moves.find(({ kind }) => kind === wanted)!.index;
+    const seat = { member: indexOf('M'), index: indexOf('P') };
+    const sinks = sinksForSwap(group, this.poolOf(group), view, seat);
+    return sinks && moves.map(({ kind }) => sinks.find((sink) => sink.kind === kind)!);
+  }
+
+  private poolOf({ pool }: Group): Pool {
+    return this.map.pools[pool]!;
+  }
+
+  /** Adds the sinks that a move or a swap needs; none where it does not fit now. */
+  add(g: number, request: MoveRequest): void {
     const group = this.map.groups[g]!;
-    const sink = sinkForMove(group, this.map.pools[group.pool]!, this.facts.view(), request);
-    if (!sink) return undefined;
-    const sid = this.ledger.nextSid();
-    const { kind, index, node } = sink;
-    const sinks = [...group.sinks, { sid, ...sink }];
-    this.placing.setGroup({ ...group, sinks }, 'move', { group: g, kind, index, node });
-    return sid;
+    const view = this.facts.view();
+    const sink = sinkForMove(group, this.poolOf(group), view, request);
+    const swap = swapTo(group, request);
+    const sinks = sink ? [sink] : swap && sinksForSwap(group, this.poolOf(group), view, swap);
+    if (sinks) this.addSinks(group, sinks);
+  }
+
+  private addSinks(group: Group, added: readonly NewSink[]): number[] {
+    const entries = added.map((sink) => ({ sid: this.ledger.nextSid(), ...sink }));
+    const { kind, index, node } = added[0]!;
+    const sinks = [...group.sinks, ...entries];
+    const why = added.length > 1 ? 'swap' : 'move';
+    this.placing.setGroup({ ...group, sinks }, why, { group: group.id, kind, index, node });
+    return entries.map(({ sid }) => sid);
   }
 
   /** Takes back moves that are not over: the sink goes, and the shard stays where it is. */

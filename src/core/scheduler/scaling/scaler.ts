@@ -13,7 +13,7 @@ import {
 } from '../../../protocol/map.js';
 import type { ChangeStatus, MessageOf, ScalingStatus } from '../../../protocol/messages.js';
 import { Agenda } from '../../placement/agenda.js';
-import { type PlannedMove, planMoves, type Seat, type Weight } from '../../placement/balance.js';
+import { isSwapOf, type PlannedMove, planMoves, type Seat, type Weight } from '../../placement/balance.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
 import type { ClusterFacts } from '../facts.js';
 import type { Ledger } from '../ledger.js';
@@ -160,7 +160,7 @@ export class Scaler {
     if (!seen) this.changes.begin({ kind: 'join', to, timeoutMs: 0, leaving: [] });
   }
 
-  /** Moves one shard to a given node (rule 28). */
+  /** Moves one shard to a given node (rule 28), or swaps it with the seat that the node has (rule 48). */
   move(g: number, member: number | undefined, index: number | undefined, to: PeerId): void {
     const node = this.map.nodes.find((other) => other.id === to);
     if (node && this.map.groups[g]) this.moving.add(g, { member, index, node });
@@ -288,8 +288,9 @@ export class Scaler {
     const moves = this.map.groups.length > 0 && this.standing.settled ? this.nextMoves() : undefined;
     for (const move of moves ?? []) {
       if (this.moving.isFull) break;
-      if (this.moving.begin(move, this.causeOf(move)))
-        this.open = this.open.filter((other) => other !== move);
+      const together = moves!.filter((other) => other === move || isSwapOf(move, other));
+      if (this.moving.begin(together, this.causeOf(move)))
+        this.open = this.open.filter((other) => !together.includes(other));
     }
     this.release();
     if (moves?.length === 0 && this.moving.underWay === 0) this.complete();
