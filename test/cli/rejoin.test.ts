@@ -55,7 +55,7 @@ test('data and parity are spread again, and a second loss finds every push', asy
     return redundancy === 'full' && scaling.changes.some(({ state }) => state === 'done');
   };
   while (!(await balanced()));
-  // Of 15 data shards; how the loads of the shards were just now decides about the last ones.
+  // They have 15 data shards; the loads of the shards just now decide about the last ones.
   for (const { dataShards } of (await client.status()).nodes) expect(dataShards).toBeGreaterThanOrEqual(3);
 
   nodes[0]!.process.kill('SIGKILL');
