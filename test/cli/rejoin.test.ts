@@ -55,7 +55,7 @@ test('data and parity are spread again, and a second loss finds every push', asy
     return redundancy === 'full' && scaling.changes.some(({ state }) => state === 'done');
   };
   while (!(await balanced()));
-  // They have 15 data shards; the loads of the shards just now decide about the last ones.
+  // Data shards are 15; their loads just now decide about the last ones.
   for (const { dataShards } of (await client.status()).nodes) expect(dataShards).toBeGreaterThanOrEqual(3);
 
   nodes[0]!.process.kill('SIGKILL');
