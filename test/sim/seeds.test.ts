@@ -28,6 +28,7 @@ describe('a schedule that has shown a bug', () => {
       'an owner that asked anew after a drop passed for one that asks too often',
       LOSSES_AND_DROPS,
     ],
+    [777_072, 'a swap that was given up left a parity beside a shard of its group'],
   ])('%i: %s', (seed, _, pinned = {}) => {
     const { result, message } = new World(seed, pinned, native).run();
     expect({ result, message }).not.toMatchObject({ result: 'violation' });
