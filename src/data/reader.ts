@@ -148,7 +148,7 @@ export class Collector<R extends SparseRows> implements RowSink<R> {
 }
 
 /** Where the rows of a batch may be. */
-export interface BatchPlace<R> {
+export interface RowsPlace<R> {
   memory: BatchMemory;
   /** Rows of the batch before, which may be used again */
   used: R | undefined;
@@ -161,7 +161,7 @@ export interface ReaderFormats<R extends SparseRows> {
   /** Whether the format of this file allows that it grows. */
   grows(file: string): boolean;
   /** An empty batch of so many rows. Without a place its arrays are new. */
-  begin(capacity: number, place?: BatchPlace<R>): R;
+  begin(capacity: number, place?: RowsPlace<R>): R;
 }
 
 export function readerOf<R extends SparseRows>({ formatOf, grows, begin }: ReaderFormats<R>): DataReader {

@@ -68,7 +68,7 @@ const NO_WORDS = new Uint32Array(0);
 export const ARRAY_ALIGNMENT = 8;
 
 /** Arrays one after the other in the bytes of a place. Without a place they are new. */
-class Places {
+class ArrayPlaces {
   private at: number;
 
   constructor(private readonly place: Uint8Array | undefined) {
@@ -166,7 +166,7 @@ class RowPlan {
   readonly labels: readonly number[];
   readonly dense: readonly number[];
   readonly sparse: readonly number[];
-  /** Places of the weights of the sparse columns */
+  /** ArrayPlaces of the weights of the sparse columns */
   readonly weights: readonly number[];
   readonly weight: number;
   readonly time: number;
@@ -241,7 +241,7 @@ export class SchemaRows implements SparseRows {
   /** In this order they are sent, too: src/training/reading/shape.ts. */
   private hold(place: Uint8Array | undefined): void {
     const { schema, plan, capacity } = this;
-    const places = new Places(place);
+    const places = new ArrayPlaces(place);
     for (const bag of this.bags) if (!bag.column.multi) bag.hold(places.take(BigUint64Array, capacity));
     this.times = schema.time === undefined ? undefined : places.take(Float64Array, capacity);
     this.targets = places.take(Float32Array, capacity * plan.labels.length);

@@ -37,7 +37,7 @@ export function shapeOf(schema: Schema): BatchShape {
 }
 
 /** Numbers that are sent as integers of 8 bytes. */
-export class WideNumbers {
+class WideNumbers {
   constructor(readonly numbers: Uint32Array) {}
 
   get byteLength(): number {
@@ -45,7 +45,7 @@ export class WideNumbers {
   }
 }
 
-export type PackedArray = BigUint64Array | Float64Array | Float32Array | Uint8Array | WideNumbers;
+type PackedArray = BigUint64Array | Float64Array | Float32Array | Uint8Array | WideNumbers;
 
 /** Arrays of a batch in their order, and its rows with the values of each column that has several. */
 export interface PackedBatch {

@@ -92,7 +92,7 @@ async function* readParts({ source, reader, files }: ProgramSource, batch: numbe
 }
 
 /** The room that a program gives, as memory of batches: each lies where the one before it ends. */
-class Room implements BatchMemory {
+class FillRoom implements BatchMemory {
   /** Where the next batch goes */
   free: Uint8Array | undefined;
 
@@ -111,7 +111,7 @@ export class BatchStream {
   private held: SentBatch | undefined;
   /** The failure of reading, after batches that the program gets first */
   private failure: unknown;
-  private readonly room = new Room();
+  private readonly room = new FillRoom();
   /** Bytes of the newest batch */
   private usual = 0;
 
