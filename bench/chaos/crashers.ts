@@ -21,7 +21,7 @@ export class Crashers {
   private current: LoadClient | undefined;
 
   constructor(
-    private readonly options: Omit<ChaosLoadOptions, 'client' | 'crash'>,
+    private readonly options: Omit<ChaosLoadOptions, 'client' | 'crash' | 'tellsAll'>,
     private readonly onWrong: (what: string) => void,
     private readonly onLine: (line: string) => void,
     private readonly token: string,
@@ -32,7 +32,8 @@ export class Crashers {
   ) {}
 
   start(): void {
-    const options = { ...this.options, client: FIRST_CLIENT + this.earlier + this.dead.length, crash: true };
+    const client = FIRST_CLIENT + this.earlier + this.dead.length;
+    const options = { ...this.options, client, crash: true, tellsAll: true };
     this.current = new LoadClient(options, this.onWrong, this.onLine, this.token, this.prefix);
   }
 
@@ -72,7 +73,7 @@ export class Crashers {
 }
 
 async function checkCrashed(client: Client, load: LoadClient): Promise<string[]> {
-  const { seed, client: number, sharedRows, inFlight } = load.options;
+  const { seed, client: number, sharedRows } = load.options;
   const native = loadNative();
   const pool = poolOf(client.clusterMap, 'embedding')!;
   const stream = new PushStream(seed, number, sharedRows, true);
@@ -81,31 +82,52 @@ async function checkCrashed(client: Client, load: LoadClient): Promise<string[]>
     { table: auditTable(pool).name, keys: auditKeys(native, pool, load.id) },
     { table: CRASHED.name, keys },
   ]);
-  const left = Array.from(counts!);
   const shardOf = shardsOf(client.clusterMap, keys);
-  const expected = new Map<bigint, number>();
-  const reached = () => left.every((count) => count === 0);
-  // Acknowledgements may overtake each other by what is in flight.
-  const certain = load.acknowledged - inFlight;
-  const wrong: string[] = [];
-  for (let push = 1; push <= certain || !reached(); push++) {
+  const { lost, sums } = appliedPushes(stream, shardOf, Array.from(counts!), load.acknowledgedAt);
+  const wrong = lost.map((push) => `client ${number}: push ${push} was acknowledged and is lost`);
+  for (const [i, key] of keys.entries()) {
+    const row = values!.subarray(i * OWN.dim, (i + 1) * OWN.dim);
+    const sum = sums.get(key) ?? 0;
+    if (row.some((value) => value !== sum))
+      wrong.push(`client ${number}, killed: row ${i} holds ${row.join(' ')}, its pushes give ${sum}`);
+  }
+  return wrong;
+}
+
+/** The pushes of a client, as its shards have applied them. */
+interface AppliedPushes {
+  /** Acknowledged pushes that some shard did not apply */
+  lost: number[];
+  /** By key: the sum of what was applied */
+  sums: Map<bigint, number>;
+}
+
+/**
+ * The pushes of which each shard applied the first so many. A push waits for all of its shards, so any number
+ * of later ones that touch others may be acknowledged before it.
+ */
+export function appliedPushes(
+  stream: PushStream,
+  shardOf: ReadonlyMap<bigint, number>,
+  applied: readonly number[],
+  acknowledged: ReadonlyMap<number, unknown>,
+): AppliedPushes {
+  const left = [...applied];
+  const lost: number[] = [];
+  const sums = new Map<bigint, number>();
+  const last = Math.max(0, ...acknowledged.keys());
+  for (let push = 1; push <= last || left.some((count) => count > 0); push++) {
     const [request] = stream.next().requests;
     const touched = new Set<number>();
     for (const [i, key] of request!.keys.entries()) {
       const shard = shardOf.get(key)!;
       touched.add(shard);
-      if (left[shard]! > 0) expected.set(key, (expected.get(key) ?? 0) + request!.gradients[i * OWN.dim]!);
-      else if (push <= certain) wrong.push(`client ${number}: push ${push} was acknowledged and is lost`);
+      if (left[shard]! > 0) sums.set(key, (sums.get(key) ?? 0) + request!.gradients[i * OWN.dim]!);
     }
+    if (acknowledged.has(push) && [...touched].some((shard) => left[shard] === 0)) lost.push(push);
     for (const shard of touched) if (left[shard]! > 0) left[shard]!--;
   }
-  for (const [i, key] of keys.entries()) {
-    const row = values!.subarray(i * OWN.dim, (i + 1) * OWN.dim);
-    const sum = expected.get(key) ?? 0;
-    if (row.some((value) => value !== sum))
-      wrong.push(`client ${number}, killed: row ${i} holds ${row.join(' ')}, its pushes give ${sum}`);
-  }
-  return wrong;
+  return { lost, sums };
 }
 
 function shardsOf(map: ClusterMap, keys: BigUint64Array): Map<bigint, number> {

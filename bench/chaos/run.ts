@@ -256,9 +256,8 @@ export class ChaosSchedule {
     const onError = (error: Error) => {
       if (!over.signal.aborted) this.violation(describe(error));
     };
-    const tellsAll = this.restarts !== undefined;
     const crashers = new Crashers(
-      { seed: options.seed, sharedRows, pauseMs, inFlight: 4, tellsAll, ...this.where },
+      { seed: options.seed, sharedRows, pauseMs, inFlight: 4, ...this.where },
       (what) => this.violation(what),
       (line) => this.log(line),
       this.secrets.token,

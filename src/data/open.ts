@@ -6,11 +6,8 @@ import { type DataReader, type Format, readerOf } from './reader.js';
 import { SchemaRows } from './rows.js';
 import type { Schema } from './schema.js';
 
-/**
- * @param schema undefined: every file is in the Criteo layout
- * @param reused the arrays of a batch of a schema are written over when the next but one is asked for
- */
-export function openReader(schema: Schema | undefined, reused = false): DataReader {
+/** @param schema undefined: every file is in the Criteo layout, whose batches are never in given memory */
+export function openReader(schema: Schema | undefined): DataReader {
   if (!schema) return criteo;
   const opened = new Map<SampleFormat, Format<SchemaRows>>();
   const formatOf = (file: string): Format<SchemaRows> => {
@@ -24,7 +21,8 @@ export function openReader(schema: Schema | undefined, reused = false): DataRead
   return readerOf({
     formatOf,
     grows: (file) => sampleFormatOf(file).grows,
-    begin: (capacity, used) => (reused && used?.begun()) || new SchemaRows(schema, capacity),
+    begin: (capacity, place) =>
+      place?.used?.begun(place.memory) ?? new SchemaRows(schema, capacity, place?.memory),
   });
 }
 

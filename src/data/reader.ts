@@ -62,6 +62,12 @@ export interface RowSink<R extends SparseRows> {
   end(): Batch | undefined;
 }
 
+/** Memory where whoever takes the batches wants their arrays. */
+export interface BatchMemory {
+  /** So many bytes for the next batch; undefined: its arrays are anywhere. */
+  take(bytes: number): Uint8Array | undefined;
+}
+
 /** A range whose batches are shared. */
 export interface SharedRange extends ByteRange {
   /** Samples per batch */
@@ -87,6 +93,8 @@ export interface RangeOptions extends ByteRange {
   batch: number;
   /** Called while reading goes on, also when no batch is complete for a long time. */
   onRead?: () => void;
+  /** A batch is written over when the next one is asked for. Default: each has arrays of its own. */
+  memory?: BatchMemory;
 }
 
 /** A reader of files, whatever their formats. */
@@ -105,34 +113,45 @@ export interface DataReader {
   readShares(range: SharedRange): AsyncGenerator<SharedBatch, void, undefined>;
 }
 
-/** The batches of rows, one after the other. */
+/** The batches of rows, one after the other. A batch begins with its first row. */
 export class Collector<R extends SparseRows> implements RowSink<R> {
-  rows: R;
-  /** Rows of the batch before, which its user has left when this one is complete */
+  private begun: R | undefined;
+  /** Rows of the batch before, which its user has left when the next one begins */
   private used: R | undefined;
 
   constructor(
     private readonly begin: ReaderFormats<R>['begin'],
     private readonly batch: number,
+    private readonly memory?: BatchMemory,
   ) {
     if (!Number.isSafeInteger(batch) || batch < 1) {
       throw new KintsugiError('BAD_ARGUMENT', `batch must be a positive integer, not ${batch}`);
     }
-    this.rows = begin(batch);
+  }
+
+  get rows(): R {
+    this.begun ??= this.begin(this.batch, this.memory && { memory: this.memory, used: this.used });
+    return this.begun;
   }
 
   added(): Batch | undefined {
-    return this.rows.size === this.rows.capacity ? this.end() : undefined;
+    return this.begun && this.begun.size === this.begun.capacity ? this.end() : undefined;
   }
 
   end(): Batch | undefined {
-    if (this.rows.size === 0) return undefined;
-    const batch = this.rows.finish();
-    const next = this.begin(this.batch, this.used);
-    this.used = this.rows;
-    this.rows = next;
-    return batch;
+    const { begun } = this;
+    if (!begun || begun.size === 0) return undefined;
+    this.used = begun;
+    this.begun = undefined;
+    return begun.finish();
   }
+}
+
+/** Where the rows of a batch may be. */
+export interface RowsPlace<R> {
+  memory: BatchMemory;
+  /** Rows of the batch before, which may be used again */
+  used: R | undefined;
 }
 
 /** How a reader reads files of several formats. */
@@ -141,13 +160,13 @@ export interface ReaderFormats<R extends SparseRows> {
   formatOf(file: string): Format<R>;
   /** Whether the format of this file allows that it grows. */
   grows(file: string): boolean;
-  /** An empty batch of so many rows. `used`: rows of the batch before the last one, to be used again. */
-  begin(capacity: number, used?: R): R;
+  /** An empty batch of so many rows. Without a place its arrays are new. */
+  begin(capacity: number, place?: RowsPlace<R>): R;
 }
 
 export function readerOf<R extends SparseRows>({ formatOf, grows, begin }: ReaderFormats<R>): DataReader {
-  async function* read(range: ByteRange, batch: number, onRead?: () => void) {
-    const sink = new Collector(begin, batch);
+  async function* read({ batch, onRead, memory, ...range }: RangeOptions) {
+    const sink = new Collector(begin, batch, memory);
     yield* formatOf(range.file).read(range, sink, onRead);
     const last = sink.end();
     if (last) yield last;
@@ -167,7 +186,7 @@ export function readerOf<R extends SparseRows>({ formatOf, grows, begin }: Reade
     async check(files) {
       for (const file of files) await formatOf(file).check?.(file);
     },
-    readRange: ({ file, begin, end, batch, onRead }) => read({ file, begin, end }, batch, onRead),
+    readRange: read,
     readShares: (range) => formatOf(range.file).readShares(range, new Collector(begin, range.batch)),
   };
 }

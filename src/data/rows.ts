@@ -20,6 +20,7 @@ import type { Batch, SparseRows, SparseValues } from './batch.js';
 import { expectedOf, isList, KeyMaker, textOfBytes } from './keys.js';
 import type { TakenLines } from './lines.js';
 import { finishLogarithms, logarithms } from './logarithms.js';
+import type { BatchMemory } from './reader.js';
 import { columnsOf, type DenseColumn, denseWidth, type Schema, type SparseColumn } from './schema.js';
 
 /** A cell that is not what its column must be. */
@@ -60,12 +61,44 @@ export function numberOf(cell: unknown): number {
 
 const NO_WEIGHTS = new Float32Array(0);
 const NO_TIMES = new Float64Array(0);
+const NO_KEYS = new BigUint64Array(0);
+const NO_WORDS = new Uint32Array(0);
+
+/** Arrays of a batch begin at multiples of these bytes. */
+export const ARRAY_ALIGNMENT = 8;
+
+/** Arrays one after the other in the bytes of a place. Without a place they are new. */
+class ArrayPlaces {
+  private at: number;
+
+  constructor(private readonly place: Uint8Array | undefined) {
+    this.at = place?.byteOffset ?? 0;
+  }
+
+  take<A>(kind: ArrayKind<A>, count: number): A {
+    if (!this.place) return new kind(count);
+    const array = new kind(this.place.buffer as ArrayBuffer, this.at, count);
+    this.at += bytesOf(kind, count);
+    return array;
+  }
+}
+
+interface ArrayKind<A> {
+  readonly BYTES_PER_ELEMENT: number;
+  new (count: number): A;
+  new (buffer: ArrayBuffer, from: number, count: number): A;
+}
+
+/** Bytes of an array, with what follows it up to the next one. */
+function bytesOf({ BYTES_PER_ELEMENT }: ArrayKind<unknown>, count: number): number {
+  return Math.ceil((BYTES_PER_ELEMENT * count) / ARRAY_ALIGNMENT) * ARRAY_ALIGNMENT;
+}
 
 /** Keys of one column, and their weights. */
 class Bag {
   readonly maker: KeyMaker;
-  private keys: BigUint64Array;
-  private words: Uint32Array;
+  private keys: BigUint64Array = NO_KEYS;
+  private words: Uint32Array = NO_WORDS;
   private weights: Float32Array | undefined;
   private readonly offsets: Uint32Array;
   /** Number of keys so far */
@@ -76,10 +109,15 @@ class Bag {
     capacity: number,
   ) {
     this.maker = new KeyMaker(column);
-    this.keys = new BigUint64Array(capacity);
-    this.words = new Uint32Array(this.keys.buffer);
+    if (column.multi) this.hold(new BigUint64Array(capacity));
     this.weights = column.weights === undefined ? undefined : new Float32Array(capacity);
     this.offsets = new Uint32Array(capacity + 1);
+  }
+
+  /** Keys go there. */
+  hold(keys: BigUint64Array): void {
+    this.keys = keys;
+    this.words = new Uint32Array(keys.buffer, keys.byteOffset, 2 * keys.length);
   }
 
   /** The key that `maker` has made. */
@@ -94,8 +132,7 @@ class Bag {
   grow(): void {
     const keys = new BigUint64Array(2 * this.keys.length);
     keys.set(this.keys);
-    this.keys = keys;
-    this.words = new Uint32Array(keys.buffer);
+    this.hold(keys);
     if (!this.weights) return;
     const weights = new Float32Array(keys.length);
     weights.set(this.weights);
@@ -129,10 +166,12 @@ class RowPlan {
   readonly labels: readonly number[];
   readonly dense: readonly number[];
   readonly sparse: readonly number[];
-  /** Places of the weights of the sparse columns */
+  /** ArrayPlaces of the weights of the sparse columns */
   readonly weights: readonly number[];
   readonly weight: number;
   readonly time: number;
+  /** Sparse columns with one value */
+  readonly singles: number;
 
   constructor(schema: Schema) {
     const columns = columnsOf(schema);
@@ -144,6 +183,7 @@ class RowPlan {
     this.weights = schema.sparse.map(({ weights }) => at(weights));
     this.weight = at(schema.weight);
     this.time = at(schema.time);
+    this.singles = schema.sparse.filter(({ multi }) => !multi).length;
   }
 }
 
@@ -158,30 +198,58 @@ function planOf(schema: Schema): RowPlan {
 export class SchemaRows implements SparseRows {
   size = 0;
   private readonly plan: RowPlan;
-  private readonly targets: Float32Array;
-  private readonly dense: Float32Array;
   private readonly bags: Bag[];
-  private readonly weights: Float32Array | undefined;
-  private readonly times: Float64Array | undefined;
+  private targets: Float32Array = NO_WEIGHTS;
+  private dense: Float32Array = NO_WEIGHTS;
+  private weights: Float32Array | undefined;
+  private times: Float64Array | undefined;
+  /** Arrays are in given memory. */
+  private isPlaced = false;
 
   constructor(
     private readonly schema: Schema,
     readonly capacity: number,
+    memory?: BatchMemory,
   ) {
     this.plan = planOf(schema);
-    this.targets = new Float32Array(capacity * schema.labels.length);
-    this.dense = new Float32Array(capacity * this.plan.width);
     this.bags = schema.sparse.map((column) => new Bag(column, capacity));
-    this.weights = schema.weight === undefined ? undefined : new Float32Array(capacity);
-    this.times = schema.time === undefined ? undefined : new Float64Array(capacity);
+    this.hold(memory?.take(this.placeBytes));
   }
 
-  /** The same, as an empty batch: its arrays are written over. */
-  begun(): this {
+  /** The same, as an empty batch. */
+  begun(memory: BatchMemory): this {
+    const place = memory.take(this.placeBytes);
+    if (place || this.isPlaced) this.hold(place);
+    else this.dense.fill(0);
     this.size = 0;
-    this.dense.fill(0);
     for (const bag of this.bags) bag.count = 0;
     return this;
+  }
+
+  /** Bytes of all arrays whose size depends on nothing but the capacity. */
+  private get placeBytes(): number {
+    const { schema, plan, capacity } = this;
+    return (
+      plan.singles * bytesOf(BigUint64Array, capacity) +
+      (schema.time === undefined ? 0 : bytesOf(Float64Array, capacity)) +
+      bytesOf(Float32Array, capacity * plan.labels.length) +
+      bytesOf(Float32Array, capacity * plan.width) +
+      (schema.weight === undefined ? 0 : bytesOf(Float32Array, capacity))
+    );
+  }
+
+  /** In this order they are sent, too: src/training/reading/shape.ts. */
+  private hold(place: Uint8Array | undefined): void {
+    const { schema, plan, capacity } = this;
+    const places = new ArrayPlaces(place);
+    for (const bag of this.bags) if (!bag.column.multi) bag.hold(places.take(BigUint64Array, capacity));
+    this.times = schema.time === undefined ? undefined : places.take(Float64Array, capacity);
+    this.targets = places.take(Float32Array, capacity * plan.labels.length);
+    this.dense = places.take(Float32Array, capacity * plan.width);
+    this.weights = schema.weight === undefined ? undefined : places.take(Float32Array, capacity);
+    // Values that are missing are not written.
+    if (place) this.dense.fill(0);
+    this.isPlaced = place !== undefined;
   }
 
   /**

@@ -69,8 +69,8 @@ export interface SimConfig {
   turns: number;
   /** Seed of the pulses of nodes, and of the times at which nodes are busy; 0: there are neither. */
   busy: number;
-  /** Seed of the learning rates that users set; 0: nobody sets any. */
-  rates: number;
+  /** Seed of the settings that users set; 0: nobody sets any. */
+  settings: number;
   /** Seed of the users who drop a table and create it again; 0: nobody does. */
   drops: number;
   /** True: some pushes delete rows. */
@@ -330,9 +330,9 @@ export function busyOf(seed: number): Pick<SimConfig, 'busy'> {
 }
 
 /** Draws the seed of the setters of a schedule; 0: it has none. */
-export function ratesOf(seed: number): { rates: number } {
+export function settingsOf(seed: number): { settings: number } {
   const random = new Random(seed + 0x5e7e);
-  return { rates: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
+  return { settings: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
 }
 
 /** Draws the seed of the droppers of a schedule; 0: it has none. */
@@ -351,15 +351,15 @@ export function expiryOf(seed: number): Pick<SimConfig, 'expiry'> {
   return { expiry: new Random(seed + 0xe8b1).chance(0.3) };
 }
 
-/** The tables whose rate is set, whose rows are deleted, and whose rows go by themselves (tables.ts). */
+/** The tables whose settings are set, whose rows are deleted, and whose rows go by themselves (tables.ts). */
 const SET_TABLE = 'r3';
 const FORGETTING_TABLE = 'x5';
 const EXPIRING_TABLE = 'e3';
 
 /** The further tables of a schedule with those that it has for its setters, deletions and expiry. */
-function withTables(extra: string, { rates, deletions, expiry }: SimConfig): string {
+function withTables(extra: string, { settings, deletions, expiry }: SimConfig): string {
   const names = new Set(extra.split(' ').filter((name) => name !== ''));
-  if (rates !== 0) names.add(SET_TABLE);
+  if (settings !== 0) names.add(SET_TABLE);
   if (deletions) names.add(FORGETTING_TABLE);
   if (expiry) names.add(EXPIRING_TABLE);
   return [...names].join(' ');
@@ -399,7 +399,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     answers: 0,
     turns: 0,
     busy: 0,
-    rates: 0,
+    settings: 0,
     drops: 0,
     deletions: false,
     expiry: false,

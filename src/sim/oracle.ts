@@ -15,8 +15,8 @@ import type { DedupEntry } from '../protocol/messages.js';
 import type { Droppers } from './droppers.js';
 import type { Learner } from './learners.js';
 import { lifeOf, livingProblem } from './living.js';
-import type { SetRates } from './rates.js';
 import { RANGES, rowsOf, type SimulatedSections, type Store } from './sections.js';
+import type { SetSettings } from './settings.js';
 import { bit } from './tables.js';
 import { Violation } from './violation.js';
 
@@ -39,7 +39,7 @@ interface KnownPush {
   amount: number;
   /** Process of the writer: its gradients go to one row, in the order of their numbers. */
   process: number;
-  /** Rates that were set when it began. */
+  /** Settings that were set when it began. */
   since: number;
   /** Life of the table that is dropped, if the push names it. */
   life?: number | undefined;
@@ -84,7 +84,7 @@ export class Oracle {
 
   constructor(
     private readonly sections: SimulatedSections,
-    private readonly rates: SetRates,
+    private readonly settings: SetSettings,
     private readonly droppers: Pick<Droppers, 'isEnding'>,
   ) {}
 
@@ -93,11 +93,11 @@ export class Oracle {
     const key = place(writer, shard);
     const pushes = this.sent.get(key) ?? [];
     this.sent.set(key, pushes);
-    return pushes.push({ ...push, since: this.rates.told });
+    return pushes.push({ ...push, since: this.settings.told });
   }
 
-  /** The job goes on from a state in which so many rates are set. */
-  rewindRates(told: number): void {
+  /** The job goes on from a state in which so many settings are set. */
+  rewindSettings(told: number): void {
     for (const pushes of this.sent.values())
       for (const push of pushes) push.since = Math.min(push.since, told);
   }
@@ -194,13 +194,13 @@ export class Oracle {
   }
 
   private checkTable(
-    { name, learner, dim, rated, life }: Store['tables'][number],
+    { name, learner, dim, settable, life }: Store['tables'][number],
     writer: { owner: number; process: number },
     shard: number,
     row: Float32Array,
     mask: number,
   ): void {
-    if (rated) return this.checkRates(name, writer.owner, shard, row, mask);
+    if (settable) return this.checkSettings(name, writer.owner, shard, row, mask);
     if (life !== undefined) return this.checkLife(name, writer.owner, shard, row, mask, life);
     if (learner?.policy) return this.checkLiving(name, learner, dim, writer, shard, row, mask);
     const expected = learner
@@ -236,9 +236,9 @@ export class Oracle {
     throw error;
   }
 
-  private checkRates(table: string, owner: number, shard: number, row: Float32Array, mask: number): void {
+  private checkSettings(table: string, owner: number, shard: number, row: Float32Array, mask: number): void {
     const pushes = this.sent.get(place(owner, shard)) ?? [];
-    this.rates.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, pushes);
+    this.settings.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, pushes);
   }
 
   /** A row of the table that is dropped has the pushes that named this life of it, and no others. */
@@ -382,14 +382,14 @@ export class Oracle {
       const floats = tables.map(({ dim, learner }) => (learner ? learner.width(dim) * writers.length : dim));
       const rows = rowsOf(read(this.sections.wholeRows(store, number, writers)), floats);
       const mask = this.checkOwnRow(owner, here, rows[0]!, this.acknowledged(owner, here), whole);
-      for (const [i, { name, dim, learner, rated, life }] of tables.entries()) {
+      for (const [i, { name, dim, learner, settable, life }] of tables.entries()) {
         if (i === 0) continue;
         if (life !== undefined) {
           this.checkLife(name, owner, here, rows[i]!, mask, life);
           continue;
         }
-        if (rated) {
-          this.checkRates(name, owner, here, rows[i]!, mask);
+        if (settable) {
+          this.checkSettings(name, owner, here, rows[i]!, mask);
           continue;
         }
         if (!learner) {

@@ -7,7 +7,7 @@ import type { NativeAddon, SectionPart } from '../engine/native.js';
 import { auditKeys } from '../library/client/audit.js';
 import { type ClusterMap, type Pool, type TableSpec, tableByName } from '../protocol/map.js';
 import { gradient } from './learners.js';
-import { digitRow } from './rates.js';
+import { digitRow } from './settings.js';
 import { bit, type SimTable } from './tables.js';
 
 const ONE = Uint32Array.of(0);
@@ -67,7 +67,7 @@ export class SimulatedSections {
     push: { number: number; shared: bigint; amount: number },
   ): Uint8Array {
     const parts = tables.map((table, index): SectionPart => {
-      const { id, dim, learner, rated } = table;
+      const { id, dim, learner, settable } = table;
       const own = this.key(table, pool, shard, writer);
       if (learner?.deletes?.(push.number))
         return {
@@ -81,7 +81,7 @@ export class SimulatedSections {
         };
       if (index > 0) {
         const rows = new Float32Array(dim);
-        if (rated) rows.set(digitRow(push.number, dim));
+        if (settable) rows.set(digitRow(push.number, dim));
         else if (learner) for (let i = 0; i < dim; i++) rows[i] = gradient(push.number, i);
         else rows.fill(bit(push.number));
         const lr = learner?.rate(push.number);

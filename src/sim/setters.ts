@@ -1,15 +1,15 @@
 /**
- * Users set learning rates and clipping: by `setTable`, or by the flags of a worker that resumes the job.
- * Workers that were started with earlier settings come again and change nothing, and copies of questions that
- * were answered come late. Setters draw from randomness of their own.
+ * Users set learning rate and clipping of a table: by `setTable`, or by the flags of a worker that resumes
+ * the job. Workers that were started with earlier settings come again and change nothing, and copies of
+ * questions that were answered come late. Setters draw from randomness of their own.
  */
 import { SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { type Asked, Asking } from './asking.js';
 import type { SimulatedCluster } from './cluster.js';
 import { Random } from './random.js';
-import { changeTo, MOST_SETS, optimizerAfter, SetRates } from './rates.js';
 import type { Draft } from './saved.js';
+import { changeTo, MOST_SETS, optimizerAfter, SetSettings } from './settings.js';
 import { type SimTable, specOf } from './tables.js';
 import { Violation } from './violation.js';
 
@@ -21,7 +21,7 @@ const FIRST_QUESTION = 1_000_000;
 type SetQuestion = MessageOf<'setTable'> | MessageOf<'createTables'>;
 
 export class Setters {
-  readonly rates = new SetRates();
+  readonly settings = new SetSettings();
   private readonly random: Random;
   private readonly table: SimTable | undefined;
   private readonly asking: Asking<SetQuestion>;
@@ -33,9 +33,9 @@ export class Setters {
     private readonly cluster: SimulatedCluster,
     tables: readonly SimTable[],
   ) {
-    this.random = new Random(cluster.config.rates);
+    this.random = new Random(cluster.config.settings);
     this.asking = new Asking(cluster);
-    this.table = tables.find(({ rated }) => rated);
+    this.table = tables.find(({ settable }) => settable);
   }
 
   /** True if everything that was asked for is set. */
@@ -52,17 +52,17 @@ export class Setters {
     const index = 1 + cluster.nodes.length + number;
     const client = cluster.clientAt(index)?.id;
     if (client === undefined) return;
-    if (this.rates.told > 0 && random.chance(0.5)) {
+    if (this.settings.told > 0 && random.chance(0.5)) {
       if (this.answered.length > 0 && random.chance(0.5)) {
         if (asking.comeLate(random.pick(this.answered))) cluster.count('oldQuestion');
       } else this.comeAgain(index, this.table);
-    } else if (this.rates.told < MOST_SETS) this.set(index, client, this.table);
+    } else if (this.settings.told < MOST_SETS) this.set(index, client, this.table);
   }
 
   private set(index: number, client: number, table: SimTable): void {
-    const { rates, random } = this;
-    rates.asked = Math.max(rates.asked, rates.told + 1);
-    const [id, count] = [this.next++, rates.told + 1];
+    const { settings, random } = this;
+    settings.asked = Math.max(settings.asked, settings.told + 1);
+    const [id, count] = [this.next++, settings.told + 1];
     const message = random.chance(0.5)
       ? { t: 'setTable' as const, id, name: table.name, ...changeTo(count) }
       : this.flags(id, table, count);
@@ -71,7 +71,7 @@ export class Setters {
 
   /** A worker is started again with settings that the table had before. */
   private comeAgain(index: number, table: SimTable): void {
-    const count = this.random.below(this.rates.told);
+    const count = this.random.below(this.settings.told);
     this.cluster.count('oldFlag');
     this.cluster.transmit(index, SCHEDULER, this.flags(this.next++, table, count), []);
   }
@@ -90,9 +90,9 @@ export class Setters {
     if (!asked) return true;
     if (message.code) throw new Violation(`a setting cannot be set: ${message.message}`);
     this.asking.current = undefined;
-    this.rates.told++;
+    this.settings.told++;
     if (asked.message.t === 'setTable') this.answered.push(asked);
-    this.cluster.count(asked.message.t === 'setTable' ? 'rateSet' : 'rateFlag');
+    this.cluster.count(asked.message.t === 'setTable' ? 'settingSet' : 'settingFlag');
     return true;
   }
 
@@ -100,6 +100,6 @@ export class Setters {
   rewind(draft: Draft): number {
     this.asking.current = undefined;
     this.answered = [];
-    return this.table ? this.rates.rewind(draft.tables, this.table.name) : 0;
+    return this.table ? this.settings.rewind(draft.tables, this.table.name) : 0;
   }
 }

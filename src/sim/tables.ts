@@ -6,7 +6,7 @@
 import type { OptimizerSpec } from '../engine/native.js';
 import type { TableSpec } from '../protocol/map.js';
 import { INITIAL, LEARNERS, type Learner, type LearnerName } from './learners.js';
-import { optimizerAfter } from './rates.js';
+import { optimizerAfter } from './settings.js';
 
 /** Rows of 512 floats have 2 KiB, so a block has two rows: many blocks with few rows. */
 const MAIN_DIM = 512;
@@ -15,8 +15,8 @@ const MIRRORED_DIM = 64;
 export interface SimTable extends Omit<TableSpec, 'id'> {
   /** The optimizer; undefined: SGD with lr -1 on zeros, so the row is the sum of its gradients. */
   learner: Learner | undefined;
-  /** True: its settings are set meanwhile, and its rows tell those of each push (rates.ts). */
-  rated: boolean;
+  /** True: its settings are set meanwhile, and its rows tell those of each push (settings.ts). */
+  settable: boolean;
   /** Number of its life: it is dropped and created again meanwhile (droppers.ts). Undefined: it is not. */
   life?: number;
 }
@@ -25,7 +25,7 @@ const ADDING: OptimizerSpec = { kind: 'sgd', lr: -1 };
 
 function table(pool: string, name: string, dim: number, learner?: Learner): SimTable {
   return {
-    ...{ name: `${pool}/${name}`, pool, dim, seed: 0, learner, rated: name.startsWith('r') },
+    ...{ name: `${pool}/${name}`, pool, dim, seed: 0, learner, settable: name.startsWith('r') },
     optimizer: learner ? { ...learner.optimizer } : name.startsWith('r') ? optimizerAfter(0) : ADDING,
     ...(learner?.policy && { policy: learner.policy }),
     initializer: learner ? { kind: 'constant', value: INITIAL } : { kind: 'zeros' },
@@ -49,7 +49,7 @@ export function tableOfLife(life: number): SimTable {
 }
 
 /** The specification as a message has it, without other fields. */
-export function specOf({ learner: _, rated: __, life: ___, ...spec }: SimTable): Omit<TableSpec, 'id'> {
+export function specOf({ learner: _, settable: __, life: ___, ...spec }: SimTable): Omit<TableSpec, 'id'> {
   return spec;
 }
 

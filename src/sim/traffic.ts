@@ -56,7 +56,7 @@ export class Traffic implements Workload {
     this.sections = new SimulatedSections(native, this.tables);
     this.setters = new Setters(cluster, this.tables);
     this.droppers = new Droppers(cluster);
-    this.oracle = new Oracle(this.sections, this.setters.rates, this.droppers);
+    this.oracle = new Oracle(this.sections, this.setters.settings, this.droppers);
     this.workers = new SimulatedWorkers(
       cluster,
       this.sections,
@@ -288,7 +288,7 @@ export class Traffic implements Workload {
       (writer, shard) => masks.get(shard)?.(writer) ?? 0,
       (writer) => writer >= RANGES,
     );
-    this.oracle.rewindRates(this.setters.rewind(draft));
+    this.oracle.rewindSettings(this.setters.rewind(draft));
     this.droppers.rewind(draft);
     this.workers.rewind(draft.samples, shards);
     if (reshaped)

@@ -1,5 +1,6 @@
 /** The load of the chaos run is only evidence if it is the same every time and its checks can fail. */
 import { expect, test } from 'vitest';
+import { appliedPushes } from '../../bench/chaos/crashers.js';
 import { OWN, PushStream, prefixSum } from '../../bench/chaos/pushes.js';
 import type { Client, PullRequest } from '../../src/library/client/client.js';
 
@@ -69,4 +70,30 @@ test('a check accepts what is under way and rejects what is lost, repeated or to
     true,
   );
   expect(torn).toMatch(/is torn/);
+});
+
+test('a push of a killed client is lost only if it was acknowledged itself', () => {
+  const SHARDS = 54;
+  const PUSHES = 60;
+  const stream = () => new PushStream(1, 0, 1000, true);
+  const shardOf = new Map([...stream().keys()].map((key) => [key, Number(key & 0xffn) % SHARDS]));
+  const shards = Array.from({ length: PUSHES }, () => stream()).map((each, index) => {
+    for (let push = 0; push < index; push++) each.next();
+    return new Set(Array.from(each.next().requests[0]!.keys, (key) => shardOf.get(key)!));
+  });
+  // One shard stops at the first push that touches it again after the tenth.
+  const [stopped] = shards[10]!;
+  const acknowledged = new Map<number, number>();
+  const applied = new Array<number>(SHARDS).fill(0);
+  for (const [index, touched] of shards.entries()) {
+    const isStuck = index >= 10 && touched.has(stopped!);
+    if (!isStuck) acknowledged.set(index + 1, 0);
+    for (const shard of touched) if (!isStuck || shard !== stopped) applied[shard]!++;
+  }
+  expect(acknowledged.size).toBeGreaterThan(11 + 4);
+  const { lost, sums } = appliedPushes(stream(), shardOf, applied, acknowledged);
+  expect(lost).toEqual([]);
+  expect(sums.size).toBeGreaterThan(100);
+  acknowledged.set(11, 0);
+  expect(appliedPushes(stream(), shardOf, applied, acknowledged).lost).toEqual([11]);
 });

@@ -100,7 +100,7 @@ test('a worker with another --lr trains on with it, also when a PS is killed at 
   expect(set).toMatchObject({ code: 0, stderr: '' });
   for (const flags of [['--lr', '0.02'], ['--lr', '0.01', '--dense-lr', '0.003'], []]) {
     const records = await trained(job.worker('--run', 'd2', ...flags, ...optimizers));
-    const told = records.filter(({ event, table }) => event === 'worker.rate' && table === name);
+    const told = records.filter(({ event, table }) => event === 'worker.setting' && table === name);
     expect(told).toMatchObject([{ lr: 0.5 }]);
     expect(job.client.table(name).spec.optimizer.lr).toBe(0.5);
   }
@@ -141,7 +141,7 @@ test('clipping and schedule of a worker that resumes, and those that are set, ar
     stdout: `table ${name}: clip-norm 0.001 -> 2; lr-schedule ${was} -> none\n`,
   });
   const records = await trained(job.worker('--run', 'd2', ...flags, '--lr', '0.5', ...optimizers));
-  const told = records.filter(({ event, table }) => event === 'worker.rate' && table === name);
+  const told = records.filter(({ event, table }) => event === 'worker.setting' && table === name);
   const again = expect.stringContaining(`"kintsugi table set ${name} clip-norm=0.001" sets it all the same`);
   expect(told).toMatchObject([
     { clipNorm: 2, asked: 0.001, message: again },

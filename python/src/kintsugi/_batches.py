@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ._arena import ALIGNMENT
-
-At = Callable[[int, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
-"""An array at a byte, of a shape and a type."""
 
 
 class Batch(NamedTuple):
@@ -59,59 +55,74 @@ class Lines(NamedTuple):
 
 
 class _Cursor:
-    """Takes one array after the other."""
+    """Takes one array after the other. Each begins at a multiple of 8 bytes."""
 
-    def __init__(self, at: At, begin: int) -> None:
-        self._at = at
+    __slots__ = ("_content", "place")
+
+    def __init__(self, content: Any, begin: int) -> None:
+        self._content = content
         self.place = begin
 
-    def take(self, shape: tuple[int, ...], dtype: type[Any]) -> npt.NDArray[Any]:
-        array = self._at(self.place, shape, dtype)
-        self.place += array.nbytes
+    def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, self._content, self.place)
+        self.place += (array.nbytes + 7) & -8
         return array
 
 
-def unpacked(shape: dict[str, Any] | None, by_schema: bool, at: At, counts: list[list[int]]) -> list[Any]:
-    """Batches that lie one after the other, each with its rows and the values of `multi` columns in `counts`.
+_KEYS = np.dtype(np.int64)
+_FLOATS = np.dtype(np.float32)
+_TIMES = np.dtype(np.float64)
+_BYTES = np.dtype(np.uint8)
 
-    `shape`: what their arrays have in common, see src/training/reading/shape.ts; None: lines.
-    """
-    batches: list[Any] = []
-    begin = 0
-    for each in counts:
-        cursor = _Cursor(at, begin)
+
+class Unpacker:
+    """Makes arrays of the bytes of batches."""
+
+    def __init__(self, shape: dict[str, Any] | None, by_schema: bool) -> None:
+        """`shape`: what their arrays have in common, see src/training/reading/shape.ts; None: lines."""
+        self._shape = shape
+        self._by_schema = by_schema
+        columns = shape["sparse"] if shape is not None else []
+        self._names = [column["name"] for column in columns]
+        self._single = [column["name"] for column in columns if not column["multi"]]
+        self._multi = [column for column in columns if column["multi"]]
+
+    def unpacked(self, content: Any, counts: list[list[int]]) -> list[Any]:
+        """Batches that lie one after the other in memory that can be written.
+
+        `counts`: of each its rows, and the values of its `multi` columns.
+        """
+        batches: list[Any] = []
+        begin = 0
+        for each in counts:
+            cursor = _Cursor(content, begin)
+            batches.append(self._batch(cursor, each))
+            begin = cursor.place + (-cursor.place % ALIGNMENT)
+        return batches
+
+    def _batch(self, cursor: _Cursor, counts: list[int]) -> Any:
+        size = counts[0]
+        shape = self._shape
         if shape is None:
-            batches.append(Lines(cursor.take((each[1],), np.uint8).tobytes(), each[0]))
-        elif by_schema:
-            batches.append(_of_schema(shape, cursor, each))
-        else:
-            sparse = cursor.take((len(shape["sparse"]), each[0]), np.int64).T
-            label = cursor.take((each[0],), np.float32)
-            batches.append(Batch(cursor.take((each[0], shape["width"]), np.float32), sparse, label))
-        begin = cursor.place + (-cursor.place % ALIGNMENT)
-    return batches
-
-
-def _of_schema(shape: dict[str, Any], cursor: _Cursor, counts: list[int]) -> SchemaBatch:
-    size, *several = counts
-    columns = shape["sparse"]
-    multi = [column for column in columns if column["multi"]]
-    single = [column["name"] for column in columns if not column["multi"]]
-    # One array, because each costs more than a view of it.
-    keys = dict(zip(single, cursor.take((len(single), size), np.int64), strict=True))
-    lists = [cursor.take((count,), np.int64) for count in several]
-    time = cursor.take((size,), np.float64) if shape["time"] else None
-    labels = shape["labels"]
-    label = cursor.take((size,) if labels == 1 else (size, labels), np.float32)
-    dense = cursor.take((size, shape["width"]), np.float32)
-    weight = cursor.take((size,), np.float32) if shape["weight"] else None
-    values = {}
-    for column, each in zip(multi, lists, strict=True):
-        offsets = cursor.take((size + 1,), np.uint32).astype(np.int64)
-        weights = cursor.take((len(each),), np.float32) if column["weighted"] else None
-        values[column["name"]] = Values(each, offsets, weights)
-    sparse = {name: keys.get(name, values.get(name)) for name in (column["name"] for column in columns)}
-    return SchemaBatch(dense, sparse, weight, time, label)
+            return Lines(cursor.take((counts[1],), _BYTES).tobytes(), size)
+        # One array, because each costs more than a view of it.
+        keys = cursor.take((len(self._single), size), _KEYS)
+        time = cursor.take((size,), _TIMES) if shape["time"] else None
+        labels = shape["labels"]
+        label = cursor.take((size,) if labels == 1 else (size, labels), _FLOATS)
+        dense = cursor.take((size, shape["width"]), _FLOATS)
+        if not self._by_schema:
+            return Batch(dense, keys.T, label)
+        weight = cursor.take((size,), _FLOATS) if shape["weight"] else None
+        sparse: dict[str, Any] = dict(zip(self._single, keys, strict=True))
+        if self._multi:
+            for column, count in zip(self._multi, counts[1:], strict=True):
+                several = cursor.take((count,), _KEYS)
+                offsets = cursor.take((size + 1,), _KEYS)
+                weights = cursor.take((count,), _FLOATS) if column["weighted"] else None
+                sparse[column["name"]] = Values(several, offsets, weights)
+            sparse = {name: sparse[name] for name in self._names}
+        return SchemaBatch(dense, sparse, weight, time, label)
 
 
 def tensors_of(part: Any) -> Any:

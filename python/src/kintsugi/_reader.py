@@ -17,10 +17,9 @@ from threading import RLock
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ._arena import Arena, Block
-from ._batches import unpacked
+from ._batches import Unpacker
 from ._errors import Error, GatewayLost
 from ._futures import ATTEMPTS
 from ._link import Link, Meanwhile, Reply
@@ -28,13 +27,13 @@ from ._processes import Process
 
 T = TypeVar("T")
 
-VERSION = 2
+VERSION = 3
 """Version of the messages; a reader of another version refuses the connection."""
 
 _MEMORY = 256 << 20
 """Bytes of shared memory at most. When arrays that are kept fill it, batches come over the socket."""
 
-_ROOM = 4 << 20
+_ROOM = 8 << 20
 """Bytes of batches that are asked for at once, or one batch: as many are ahead of those at hand."""
 
 
@@ -172,7 +171,7 @@ class Source:
         self._layout = layout
         self._reader: ReaderProcess | None = None
         self._number = 0
-        self._shape: dict[str, Any] | None = None
+        self._unpacker = Unpacker(None, False)
         self.parts: list[dict[str, Any]] = []
         """Each file has a name and a size; units of a range are bytes, or rows of parquet."""
         self._ask(None)
@@ -188,7 +187,8 @@ class Source:
             closing.atexit = False
             self._check(opened["parts"])
             self._reader, self._number = reader, number
-            self._shape, self.parts = opened["shape"], opened["parts"]
+            self._unpacker = Unpacker(opened["shape"], "schema" in self._layout)
+            self.parts = opened["parts"]
             self._files, self._expanded = opened["files"], True
         return reader
 
@@ -290,13 +290,7 @@ class Source:
             reader.drop({"op": "endStream", "stream": stream})
 
     def _arrays(self, block: Block | None, payload: bytes, counts: list[list[int]]) -> list[Any]:
-        by_schema = "schema" in self._layout
         if block is not None:
-            return unpacked(self._shape, by_schema, block.array, counts)
+            return self._unpacker.unpacked(block.array(0, (block.size,), np.uint8), counts)
         # Arrays may be written to.
-        content = bytearray(payload)
-
-        def at(place: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-            return np.ndarray(shape, dtype, content, place)
-
-        return unpacked(self._shape, by_schema, at, counts)
+        return self._unpacker.unpacked(bytearray(payload), counts)

@@ -1,7 +1,7 @@
 /**
  * The moves of a plan while they are carried out. A plan is made once per request: loads change all the time,
  * and a plan that followed them would move shards back and forth. A new plan is made when a shard is neither
- * where the plan found it nor where the plan puts it.
+ * where the plan found it nor where the plan puts it, or when only one half of a swap is left.
  */
 import type { Group, PeerId } from '../../protocol/map.js';
 import { isSwapOf, type PlannedMove, type Seat, seatsOf, type Weight } from './balance.js';

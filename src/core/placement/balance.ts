@@ -324,13 +324,13 @@ class Planner {
     return best;
   }
 
-  /** At most one swap of each group that has a seat on every node: a further plan has further ones. */
+  /** At most one swap of each group that has one seat on every node: a further plan has further ones. */
   private swap(): void {
     const data = this.targets.reduce((sum, node) => sum + node.data, 0) / this.targets.length;
     for (const members of this.byGroup.values()) {
       if (this.targets.length > members.length || members.some((seat) => this.origin.has(seat))) continue;
-      const nodes = new Set(members.map(({ node }) => this.nodes.get(node)));
-      if (this.targets.some((node) => !nodes.has(node))) continue;
+      const nodes = new Set(members.map(({ node }) => node));
+      if (nodes.size < members.length || this.targets.some(({ id }) => !nodes.has(id))) continue;
       let best: { seats: [PlacedSeat, PlacedSeat]; gain: number } | undefined;
       for (const shard of members) {
         for (const parity of members) {
@@ -349,20 +349,20 @@ class Planner {
 
   /**
    * Half of the amount by which a swap lowers the sum of squared weights; 0 if that is too little, as for a
-   * move. `average`: data shards of a node.
+   * move. Bytes and load alone must not get worse: moves would undo what swaps do, without end. `average`:
+   * data shards of a node.
    */
   private swapGain(shard: PlacedSeat, parity: PlacedSeat, average: number): number {
     const [from, to] = [this.nodes.get(shard.node), this.nodes.get(parity.node)];
     if (!from || !to || !this.ranking.has(from) || !this.ranking.has(to) || from === to) return 0;
     const bytes = shard.weightShare.bytes - parity.weightShare.bytes;
     const load = shard.weightShare.load - parity.weightShare.load;
-    const more = (from.data - to.data - 1) / average ** 2;
     const own = BYTES * bytes ** 2 + LOAD * load ** 2 + DATA / average ** 2;
-    const gain =
+    const even =
       BYTES * bytes * (from.weightShare.bytes - to.weightShare.bytes - bytes) +
-      LOAD * load * (from.weightShare.load - to.weightShare.load - load) +
-      DATA * more;
-    return 2 * gain < own ? 0 : gain;
+      LOAD * load * (from.weightShare.load - to.weightShare.load - load);
+    const gain = even + (DATA * (from.data - to.data - 1)) / average ** 2;
+    return even < 0 || 2 * gain < own ? 0 : gain;
   }
 }
 

@@ -11,7 +11,7 @@
  * | saving, plan/NAME | number of the next attempt at a checkpoint; save plans |
  * | restore, load/G/M | the checkpoint that the job goes on from; a shard that is still to be loaded |
  * | name/NAME, session/ID, change/ID | identities of nodes; open sessions; changes |
- * | rates/ID/C | chunk C of the questions of session ID that set learning rates |
+ * | rates/ID/C | chunk C of the questions of session ID that set settings of tables |
  * | dataset/I, cursor/I | data set number I: its specification; its counters |
  * | run/NAME | sums of the workers of a run that are gone |
  * | event/N | the event at place N of the ring |
@@ -23,9 +23,9 @@ import { shardKey } from '../../protocol/items.js';
 import type { ClusterMap, Group, NodeEntry, TableSpec } from '../../protocol/map.js';
 import type { DatasetSpec, SetAside } from '../../protocol/samples.js';
 import type { RunTelemetry } from '../../protocol/telemetry.js';
-import { questionsOf, type RateChunk } from './rate-questions.js';
 import type { FileGrowth } from './samples/ranges.js';
 import type { DatasetState, OpenRange } from './samples/state.js';
+import { type QuestionChunk, questionsOf } from './setting-questions.js';
 import {
   byName,
   type Change,
@@ -54,7 +54,8 @@ export const loadKey = (g: number, m: number): string => `load/${g}/${m}`;
 export const planKey = (name: string): string => `plan/${name}`;
 export const nameKey = (name: string): string => `name/${name}`;
 export const sessionKey = (id: number): string => `session/${id}`;
-export const ratesKey = (id: number, chunk: number): string => `rates/${id}/${chunk}`;
+/** Stores have them by the name that they had when nothing but the learning rate could be set. */
+export const questionsKey = (id: number, chunk: number): string => `rates/${id}/${chunk}`;
 export const datasetKey = (dataset: number): string => `dataset/${dataset}`;
 export const cursorKey = (dataset: number): string => `cursor/${dataset}`;
 export const epochKey = (dataset: number, epoch: number): string => `epoch/${dataset}/${epoch}`;
@@ -85,7 +86,7 @@ const READ: Readonly<Record<string, EntryReader>> = {
   plan: ({ saving }, name) => saving?.plans.get(name),
   name: ({ names }, name) => names[name],
   session: ({ sessions }, _name, id) => sessions.get(id),
-  rates: ({ rateQuestions }, _name, id, chunk) => rateQuestions.get(id)?.get(chunk),
+  rates: ({ settingQuestions }, _name, id, chunk) => settingQuestions.get(id)?.get(chunk),
   dataset: ({ datasets }, _name, index) => {
     const dataset = datasets[index];
     return dataset && { name: dataset.name, spec: dataset.spec };
@@ -123,8 +124,8 @@ export function entriesOf(state: DurableState): Map<string, unknown> {
   keys.push(...[...(state.restore?.shards.values() ?? [])].map(({ g, m }) => loadKey(g, m)));
   keys.push(...[...(state.saving?.plans.keys() ?? [])].map(planKey));
   keys.push(...Object.keys(state.names).map(nameKey), ...[...state.sessions.keys()].map(sessionKey));
-  for (const [id, chunks] of state.rateQuestions)
-    for (const chunk of chunks.keys()) keys.push(ratesKey(id, chunk));
+  for (const [id, chunks] of state.settingQuestions)
+    for (const chunk of chunks.keys()) keys.push(questionsKey(id, chunk));
   keys.push(...[...state.runs.keys()].map(runKey), ...[...state.events.keys()].map(eventKey));
   for (const [index, { samples, growth, setAside, open }] of state.datasets.entries()) {
     keys.push(datasetKey(index), cursorKey(index));
@@ -185,7 +186,10 @@ export function stateOf(entries: StateEntries): StoredEntries | undefined {
 }
 
 /** The state in format 2. */
-export type WholeState = Omit<DurableState, 'sessions' | 'rateQuestions' | 'datasets' | 'runs' | 'events'> & {
+export type WholeState = Omit<
+  DurableState,
+  'sessions' | 'settingQuestions' | 'datasets' | 'runs' | 'events'
+> & {
   sessions: SessionEntry[];
   datasets?: (Omit<DatasetState, 'open'> & { open: OpenRange[] })[];
 };
@@ -196,7 +200,7 @@ function fromWhole(whole: WholeState): DurableState {
     open: new Map(dataset.open.map((range) => [range.number, range])),
   }));
   const sessions = new Map(whole.sessions.map((session) => [session.id, session]));
-  const none = { rateQuestions: new Map(), runs: new Map(), events: new Map() };
+  const none = { settingQuestions: new Map(), runs: new Map(), events: new Map() };
   return withCapabilities({ ...whole, sessions, datasets, ...none });
 }
 
@@ -239,9 +243,9 @@ function fromEntries(entries: StateEntries): DurableState {
     shard,
   ]);
   // Sessions had their questions themselves before there were chunks of them.
-  type StoredSession = SessionEntry & { readonly rates?: RateChunk };
+  type StoredSession = SessionEntry & { readonly rates?: QuestionChunk };
   const sessions = sorted<StoredSession>('session');
-  const chunks = all<RateChunk>('rates').map(([path, chunk]) => {
+  const chunks = all<QuestionChunk>('rates').map(([path, chunk]) => {
     const [session, number] = path.split('/').map(Number) as [number, number];
     return [session, number, chunk] as const;
   });
@@ -252,7 +256,7 @@ function fromEntries(entries: StateEntries): DurableState {
     ...(owner !== undefined && { owner }),
     names: Object.fromEntries(all<DurableState['names'][string]>('name')),
     sessions: new Map(sessions.map(({ id, leased }) => [id, { id, leased }])),
-    rateQuestions: questionsOf(chunks, whole),
+    settingQuestions: questionsOf(chunks, whole),
     ...(scaling && { scaling: { ...scaling, changes: sorted<Change>('change') } }),
     ...(restore && { restore: { ...restore, shards: new Map(shards) } }),
     ...(saving && { saving: { ...saving, plans: new Map(plans) } }),

@@ -14,7 +14,7 @@ import {
   entriesOf,
   entryOf,
   HEAD_KEY,
-  ratesKey,
+  questionsKey,
   type StateEntries,
   sessionKey,
 } from './entries.js';
@@ -312,11 +312,11 @@ export class Ledger {
       this.held.add(id);
       return;
     }
-    const { sessions, rateQuestions } = this.state;
+    const { sessions, settingQuestions } = this.state;
     if (!sessions.delete(id)) return;
-    const chunks = [...(rateQuestions.get(id)?.keys() ?? [])];
-    rateQuestions.delete(id);
-    for (const chunk of chunks) this.touch(ratesKey(id, chunk));
+    const chunks = [...(settingQuestions.get(id)?.keys() ?? [])];
+    settingQuestions.delete(id);
+    for (const chunk of chunks) this.touch(questionsKey(id, chunk));
     this.touch(sessionKey(id));
     this.ended.push(id);
   }

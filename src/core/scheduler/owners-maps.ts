@@ -1,5 +1,5 @@
 /**
- * Answers about tables that wait until every owner of a shard has the map with a change: a rate that was set
+ * Answers about tables that wait until every owner of a shard has the map with a change: a setting that was
  * is waited for in the pool of its table, and a drop in all pools. Nodes say in every heartbeat which epoch
  * they have. A later owner has it, too: a generation is an epoch of the map, and a node serves a shard by a
  * map that is at least as new. So what all owners of a pool had once, they have.
@@ -8,7 +8,7 @@
  * map, and sinks take its pushes until they have promised the new owner not to (rule 12).
  *
  * All of it is soft state: a client repeats its question to a scheduler that was started again. That one
- * takes the map with which it began for the last change of every rate.
+ * takes the map with which it began for the last change of every setting.
  */
 import type { PeerId, TableSpec } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
@@ -53,7 +53,7 @@ export class OwnersMaps {
   private readonly waiting = new Map<PeerId, WaitingReply[]>();
   /** Answers in `waiting`. */
   private count = 0;
-  /** By table: the epoch with the newest change of its rate since this scheduler began. */
+  /** By table: the epoch with the newest change of its settings since this scheduler began. */
   private readonly changes = new Map<number, number>();
   /** Epoch of the map with which this scheduler began. */
   private readonly first: number;
@@ -70,7 +70,7 @@ export class OwnersMaps {
     this.first = this.newest = ledger.map.epoch;
   }
 
-  /** The newest map changes the rate of the table. */
+  /** The newest map changes settings of the table. */
   changed(table: TableSpec): void {
     this.newest = this.ledger.map.epoch;
     this.changes.set(table.id, this.newest);
@@ -82,7 +82,7 @@ export class OwnersMaps {
   }
 
   /**
-   * Sends the message when all owners have the rates of these tables. One with the same number may wait
+   * Sends the message when all owners have the settings of these tables. One with the same number may wait
    * already.
    */
   answer(to: PeerId, message: WaitingReply['message'], tables: readonly TableSpec[]): void {
@@ -149,7 +149,7 @@ export class OwnersMaps {
     const pool = [...reply.epochs].find(([each, epoch]) => (this.had[each] ?? -1) < epoch)![0];
     const { name } = this.ledger.map.pools[pool]!;
     const fields = { client, pool: name, ...late[pool], forMs: now - reply.since };
-    this.ledger.now({ kind: 'event', name: 'rates.wait', fields });
+    this.ledger.now({ kind: 'event', name: 'settings.wait', fields });
   }
 
   /** Takes over what the owners of a pool have now. Returns the shard that is late. */

@@ -14,8 +14,8 @@ import type { ChangeStatus } from '../../protocol/messages.js';
 import type { SavedPart, SavePlan } from '../../protocol/saving.js';
 import type { PlanStatus } from '../../protocol/status.js';
 import type { RunTelemetry } from '../../protocol/telemetry.js';
-import type { RateQuestions } from './rate-questions.js';
 import type { DatasetState } from './samples/state.js';
+import type { SettingQuestions } from './setting-questions.js';
 
 /**
  * An open session; a `leased` one ends when its client stays away, another when whoever opened it ends it.
@@ -46,7 +46,7 @@ export interface DurableState {
   /** By id, ascending: ids only grow. */
   sessions: Map<PeerId, SessionEntry>;
   /** Open sessions have their questions here. */
-  rateQuestions: RateQuestions;
+  settingQuestions: SettingQuestions;
   /** Undefined until the first change. */
   scaling?: Scaling;
   datasets: DatasetState[];
@@ -145,7 +145,7 @@ export function newJob(job: string, nodesWanted: number, pools: Omit<Pool, 'firs
     nextSid: 1,
     names: {},
     sessions: new Map(),
-    rateQuestions: new Map(),
+    settingQuestions: new Map(),
     datasets: [],
     runs: new Map(),
     events: new Map(),

@@ -16,10 +16,10 @@ import {
 import { onlyKnownTable, tableDifferences, tableProblem } from '../../protocol/table-rules.js';
 import type { AskedTable } from '../../protocol/tables.js';
 import type { SchedulerPolicy } from '../shared/policy.js';
-import { ratesKey } from './entries.js';
+import { questionsKey } from './entries.js';
 import type { Ledger } from './ledger.js';
 import type { OwnersMaps } from './owners-maps.js';
-import { forgetTable, noteQuestion } from './rate-questions.js';
+import { forgetTable, noteQuestion } from './setting-questions.js';
 
 /** Tables that the engine takes in a shard (`kMaxTables`): a higher `maxTables` holds as this. */
 export const MAX_TABLES = 4096;
@@ -122,9 +122,9 @@ export class TableBook {
     if (table) {
       this.known(map).delete(table.name);
       this.owners.dropped(table);
-      const { rateQuestions } = ledger.state;
-      for (const [session, chunk] of forgetTable(rateQuestions, dropped))
-        ledger.jot(ratesKey(session, chunk));
+      const { settingQuestions } = ledger.state;
+      for (const [session, chunk] of forgetTable(settingQuestions, dropped))
+        ledger.jot(questionsKey(session, chunk));
       this.seen--;
       const tables = map.tables.filter((each) => each !== table);
       const reason = { table: table.name, id: table.id };
@@ -138,9 +138,9 @@ export class TableBook {
   /** False: this question of the client for this table, or a later one, was carried out before. */
   private carryOut(from: PeerId, table: TableSpec, id: number): boolean {
     const { ledger } = this;
-    const chunk = noteQuestion(ledger.state.rateQuestions, from, table.id, id);
+    const chunk = noteQuestion(ledger.state.settingQuestions, from, table.id, id);
     if (chunk === undefined) return false;
-    ledger.touch(ratesKey(from, chunk));
+    ledger.touch(questionsKey(from, chunk));
     return true;
   }
 

@@ -113,7 +113,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     this.host.serveLater(this);
   }
 
-  /** The map has new tables, or other learning rates. */
+  /** The map has new tables, or other settings of them. */
   onTables(map: ClusterMap): void {
     this.tables.follow(map);
     this.host.serveLater(this);

@@ -6,12 +6,12 @@ import { DROP_MUTANTS } from './drops.js';
 import { LIFE_MUTANTS } from './life.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
-import { RATE_MUTANTS } from './rates.js';
 import { RECEIVED_MUTANTS } from './received.js';
 import { REPLICA_MUTANTS } from './replicas.js';
 import { SAVING_MUTANTS } from './saving.js';
 import { SCHEDULER_MUTANTS } from './scheduling.js';
 import { SENDER_MUTANTS } from './senders.js';
+import { SETTING_MUTANTS } from './settings.js';
 import { STORAGE_MUTANTS } from './storage.js';
 import { STREAM_MUTANTS } from './streams.js';
 import { TURN_MUTANTS } from './turns.js';
@@ -31,7 +31,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...CONTENT_MUTANTS,
   ...RECEIVED_MUTANTS,
   ...TURN_MUTANTS,
-  ...RATE_MUTANTS,
+  ...SETTING_MUTANTS,
   ...DROP_MUTANTS,
   ...LIFE_MUTANTS,
 ];

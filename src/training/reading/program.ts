@@ -5,13 +5,14 @@
  */
 import type { Socket } from 'node:net';
 import { codeOf, describe } from '../../common/errors.js';
+import { ARRAY_ALIGNMENT } from '../../data/rows.js';
 import { bad, integer } from '../gateway/fields.js';
 import { encodeFrame, FrameReader, type GatewayFrame } from '../gateway/frames.js';
 import { type MemoryPlace, SharedMemory } from '../gateway/memory.js';
 import { type BatchLayout, BatchStream, openSource, type ProgramSource } from './streams.js';
 
 /** Version of the messages between programs and readers. A program of another version is refused. */
-const READER_VERSION = 2;
+const READER_VERSION = 3;
 /** The head of a frame can say no more. */
 const MAX_BEHIND_BYTES = 2 ** 32 - 1;
 
@@ -119,7 +120,10 @@ export class ProgramReader {
       const stream = this.streams.get(integer(message, 'stream'));
       if (!stream) throw bad(`there is no stream ${message.stream}`);
       const most = integer(message, 'bytes');
-      const room = message.at === undefined ? undefined : this.memory?.room(integer(message, 'at'), most);
+      const at = message.at === undefined ? undefined : integer(message, 'at');
+      if (at !== undefined && at % ARRAY_ALIGNMENT !== 0)
+        throw bad(`a room must begin at a multiple of ${ARRAY_ALIGNMENT} bytes, not at ${at}`);
+      const room = at === undefined ? undefined : this.memory?.room(at, most);
       const { behind, ...value } = await stream.fill(most, room);
       return { value, behind };
     },

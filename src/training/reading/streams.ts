@@ -6,9 +6,10 @@ import { openReader } from '../../data/open.js';
 import { parseSchema } from '../../data/parse-schema.js';
 import { expandPaths } from '../../data/paths.js';
 import { openLines } from '../../data/raw-lines.js';
-import type { BatchShare, DataReader, SharedBatch } from '../../data/reader.js';
-import { readAll, type Source, type SourcePart } from '../../data/source.js';
-import { type BatchShape, type PackedBatch, packed, shapeOf } from './shape.js';
+import type { BatchMemory, BatchShare, DataReader, SharedBatch } from '../../data/reader.js';
+import { ARRAY_ALIGNMENT } from '../../data/rows.js';
+import type { Source, SourcePart } from '../../data/source.js';
+import { apart, type BatchShape, type PackedBatch, packed, packedBytes, shapeOf, write } from './shape.js';
 
 /** How the samples of files become batches: by columns, by the JSON of a schema, or not at all. */
 export interface BatchLayout {
@@ -44,7 +45,7 @@ export async function openSource(
   const { columns, schema: written, header = false } = layout;
   const given = written === undefined ? undefined : parseSchema(written, 'schema');
   const schema = columns ? schemaOfColumns(columns) : given;
-  const reader = schema ? openReader(schema, true) : openLines(header);
+  const reader = schema ? openReader(schema) : openLines(header);
   const files = isExpanded ? paths : await expandPaths(paths);
   const source = fileSource(reader, files);
   const parts = await source.list();
@@ -84,7 +85,24 @@ async function* whole(batches: AsyncIterable<Batch>): AsyncGenerator<SharedBatch
   for await (const batch of batches) yield { batch, samples: batch.size };
 }
 
-const bytesOf = ({ arrays }: PackedBatch) => arrays.reduce((sum, { byteLength }) => sum + byteLength, 0);
+/** The batches of all parts. */
+async function* readParts({ source, reader, files }: ProgramSource, batch: number, memory: BatchMemory) {
+  for (const [part, { size }] of (await source.list()).entries())
+    if (size > 0) yield* reader.readRange({ file: files[part]!, begin: 0, end: size, batch, memory });
+}
+
+/** The room that a program gives, as memory of batches: each lies where the one before it ends. */
+class FillRoom implements BatchMemory {
+  /** Where the next batch goes */
+  free: Uint8Array | undefined;
+
+  take(bytes: number): Uint8Array | undefined {
+    const { free } = this;
+    return free && bytes <= free.length && free.byteOffset % ARRAY_ALIGNMENT === 0
+      ? free.subarray(0, bytes)
+      : undefined;
+  }
+}
 
 /** The batches of a range of a part, or of all parts. One after the other is asked for. */
 export class BatchStream {
@@ -93,6 +111,9 @@ export class BatchStream {
   private held: SentBatch | undefined;
   /** The failure of reading, after batches that the program gets first */
   private failure: unknown;
+  private readonly room = new FillRoom();
+  /** Bytes of the newest batch */
+  private usual = 0;
 
   /** @param skip batches at the beginning that the program has */
   constructor(
@@ -101,11 +122,17 @@ export class BatchStream {
     batch: number,
     private skip: number,
   ) {
-    const { source, reader, files } = from;
-    if (range?.share) {
-      const { part, begin, end, share } = range;
-      this.batches = reader.readShares({ file: files[part]!, begin, end, batch, share });
-    } else this.batches = whole(range ? source.read({ ...range, batch }) : readAll(source, batch));
+    const { reader, files } = from;
+    const memory = this.room;
+    if (!range) {
+      this.batches = whole(readParts(from, batch, memory));
+      return;
+    }
+    const { part, begin, end, share } = range;
+    const read = { file: files[part]!, begin, end, batch };
+    this.batches = share
+      ? reader.readShares({ ...read, share })
+      : whole(reader.readRange({ ...read, memory }));
   }
 
   private async next(): Promise<SentBatch | undefined> {
@@ -126,13 +153,16 @@ export class BatchStream {
     if (this.failure) throw this.failure;
     const filled: FilledBatches = { batches: [], samples: [], done: false, behind: [] };
     for (let used = 0; ; ) {
+      this.room.free = room?.subarray(used);
+      // A batch that does not fit is copied twice.
+      if (room && used > 0 && !this.held && used + this.usual > most) return filled;
       const batch = this.held ?? (await this.nextAfter(filled));
       this.held = undefined;
       if (!batch) return filled;
-      const size = bytesOf(batch);
+      const size = packedBytes(batch);
       const isFirst = filled.batches.length === 0;
       if (used + size > most && (room || !isFirst)) {
-        this.held = batch;
+        this.held = room ? { ...apart(batch, room), samples: batch.samples } : batch;
         return isFirst ? { ...filled, need: size } : filled;
       }
       const padding = -size & (ALIGNMENT - 1);
@@ -141,6 +171,7 @@ export class BatchStream {
       filled.batches.push(batch.counts);
       filled.samples.push(batch.samples);
       used += size + padding;
+      this.usual = size;
     }
   }
 
@@ -167,12 +198,4 @@ function copied(batch: PackedBatch, bytes: number): Uint8Array {
   const copy = new Uint8Array(bytes);
   write(batch, copy, 0);
   return copy;
-}
-
-function write({ arrays }: PackedBatch, room: Uint8Array, from: number): void {
-  let at = from;
-  for (const { buffer, byteOffset, byteLength } of arrays) {
-    room.set(new Uint8Array(buffer, byteOffset, byteLength), at);
-    at += byteLength;
-  }
 }

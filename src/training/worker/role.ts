@@ -75,8 +75,8 @@ function storeOf(
         for (const setting of epochs > 0 ? differingSettings(wanted, spec.optimizer) : []) {
           const [now, given] = [spec.optimizer, wanted].map((each) => settingText(each[setting]));
           const fields = { table: name, [setting]: now, asked: given };
-          if (!asked[i]!.set.includes(setting)) log.info('worker.rate', fields);
-          else log.warn('worker.rate', { ...fields, message: keptText(spec, setting, wanted) });
+          if (!asked[i]!.set.includes(setting)) log.info('worker.setting', fields);
+          else log.warn('worker.setting', { ...fields, message: keptText(spec, setting, wanted) });
         }
       }
     },
@@ -85,7 +85,7 @@ function storeOf(
   };
 }
 
-/** The scheduler answers at once where no rate is asked for. */
+/** The scheduler answers at once where no setting is asked for. */
 const WAITS =
   'every owner of a shard must have the settings of the tables before training begins, and some ' +
   'do not answer: "kintsugi doctor" says which PS are missing';

@@ -8,6 +8,7 @@ import {
   planMoves,
   type Seat,
   seatsOf,
+  type Weight,
 } from '../../../src/core/placement/balance.js';
 import { formGroups } from '../../../src/core/placement/form.js';
 import { CAPABILITIES, type Group, type NodeEntry, type Pool, seatOf } from '../../../src/protocol/map.js';
@@ -158,6 +159,84 @@ describe('where every group has a seat on every node', () => {
       }),
       { numRuns: 200 },
     );
+  });
+});
+
+describe('with two pools, of which one has a seat on every node', () => {
+  /** Plans in a row that are enough in any case. */
+  const MANY = 400;
+
+  /** Carries out one plan after the other, from the same weights, until one has no moves. */
+  function planned(groups: Group[], on: NodeEntry[], weights: ReadonlyMap<string, Weight>): Group[] {
+    const weight = ({ g, kind, index }: Seat) => weights.get(`${g}${kind}${index}`)!;
+    return settle(groups, { nodes: on, leaving: [], weight }, MANY).groups;
+  }
+
+  const groupOf = (id: number, data: number[], parity: number[]): Group => ({
+    id,
+    pool: id,
+    version: 1,
+    data: data.map((at) => ({ node: at, inc: 1, gen: 1, init: false })),
+    sinks: parity.map((at, index) => {
+      const sid = 10 * id + index + 1;
+      return { sid, kind: 'P', index, node: at, inc: 1, init: false, ...CAPABILITIES.P };
+    }),
+  });
+
+  it('moves of one pool do not undo swaps of the other, which undo them', () => {
+    const weights = new Map<string, Weight>([
+      ['0M0', { bytes: 95, load: 13 }],
+      ['0M1', { bytes: 95, load: 13 }],
+      ['0M2', { bytes: 103, load: 14 }],
+      ['0P0', { bytes: 103, load: 40 }],
+      ['0P1', { bytes: 103, load: 40 }],
+      ['1M0', { bytes: 27, load: 11 }],
+      ['1P0', { bytes: 27, load: 11 }],
+      ['1P1', { bytes: 27, load: 11 }],
+    ]);
+    planned([groupOf(0, [4, 5, 2], [1, 3]), groupOf(1, [1], [4, 2])], nodes(1, 5), weights);
+  });
+
+  it('planning ends, whatever seats weigh', () => {
+    const shapes = fc.record({
+      k: fc.integer({ min: 1, max: 4 }),
+      r: fc.integer({ min: 1, max: 2 }),
+      groups: fc.integer({ min: 1, max: 4 }),
+      mirrored: fc.integer({ min: 0, max: 3 }),
+      seed: fc.nat(),
+    });
+    fc.assert(
+      fc.property(shapes, ({ k, r, groups, mirrored, seed }) => {
+        const all = nodes(1, k + r);
+        const random = new Random(seed);
+        const shuffled = () =>
+          all
+            .map(({ id }) => ({ id, at: random.next() }))
+            .sort((a, b) => a.at - b.at)
+            .map(({ id }) => id);
+        const jobs = Array.from({ length: groups + mirrored }, (_, id) => {
+          const order = shuffled();
+          const width = id < groups ? k : 1;
+          return groupOf(id, order.slice(0, width), order.slice(width, width + r));
+        });
+        const weights = new Map(
+          jobs.flatMap((job) =>
+            seatsOf(job).map(({ g, kind, index }): [string, Weight] => [
+              `${g}${kind}${index}`,
+              { bytes: 90 + random.below(20), load: 10 + random.below(kind === 'P' ? 40 : 10) },
+            ]),
+          ),
+        );
+        planned(jobs, all, weights);
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  it('a group with two seats on one node swaps nothing: that is left to repair', () => {
+    const crowded = groupOf(0, [1, 1, 1, 5], [5]);
+    const input = { nodes: [node(1), node(5)], leaving: [], weight: EQUAL };
+    expect(planMoves({ groups: [crowded], ...input })).toEqual([]);
   });
 });
 

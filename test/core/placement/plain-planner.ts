@@ -200,6 +200,7 @@ class Planner {
     for (const members of this.byGroup.values()) {
       if (members.some((seat) => this.origin.has(seat))) continue;
       if (!ids.every((id) => members.some(({ node }) => node === id))) continue;
+      if (new Set(members.map(({ node }) => node)).size < members.length) continue;
       const pairs = members
         .filter(({ kind, node }) => kind === 'M' && ids.includes(node))
         .flatMap((shard) => members.map((parity) => ({ shard, parity })))
@@ -209,11 +210,9 @@ class Planner {
           const bytes = shard.weightShare.bytes - parity.weightShare.bytes;
           const load = shard.weightShare.load - parity.weightShare.load;
           const own = BYTES * bytes ** 2 + LOAD * load ** 2 + DATA / average ** 2;
-          const gain =
-            BYTES * bytes * (a.bytes - b.bytes - bytes) +
-            LOAD * load * (a.load - b.load - load) +
-            DATA * ((data(shard.node) - data(parity.node) - 1) / average ** 2);
-          return { shard, parity, gain: 2 * gain < own ? 0 : gain };
+          const even = BYTES * bytes * (a.bytes - b.bytes - bytes) + LOAD * load * (a.load - b.load - load);
+          const gain = even + (DATA * (data(shard.node) - data(parity.node) - 1)) / average ** 2;
+          return { shard, parity, gain: even < 0 || 2 * gain < own ? 0 : gain };
         });
       const most = Math.max(0, ...pairs.map(({ gain }) => gain));
       const best = most > 0 ? pairs.find(({ gain }) => gain === most) : undefined;

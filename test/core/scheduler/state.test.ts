@@ -86,7 +86,7 @@ it('a state whose sessions have the rates that they set is read, and chunks may 
   const entries = entriesOf(state);
   entries.set('session/7', { id: 7, leased: true, rates: { 1: 4, 2: 9, 200: 5 } });
   entries.set('rates/7/0', { 1: 6 });
-  state.rateQuestions.set(7, new Map([0, 3].map((chunk) => [chunk, chunk ? { 200: 5 } : { 1: 6, 2: 9 }])));
+  state.settingQuestions.set(7, new Map([0, 3].map((chunk) => [chunk, chunk ? { 200: 5 } : { 1: 6, 2: 9 }])));
   expect(read(entries)).toEqual({ state, outdated: false });
   expect(read(entriesOf(state))).toEqual({ state, outdated: false });
 });

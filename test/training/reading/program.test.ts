@@ -21,7 +21,7 @@ async function opened(): Promise<Program> {
     await reader.closed;
     server.close();
   });
-  expect(await program.value({ op: 'hello', version: 2 })).toBe(null);
+  expect(await program.value({ op: 'hello', version: 3 })).toBe(null);
   return program;
 }
 

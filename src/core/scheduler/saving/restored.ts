@@ -22,6 +22,7 @@ import {
   shardAt,
   shardCount,
 } from '../../../protocol/map.js';
+import { inOneLine } from '../../../protocol/settings.js';
 import type { DatasetState } from '../samples/state.js';
 import { type DurableState, newJob, type ShardToLoad } from '../state.js';
 
@@ -250,7 +251,5 @@ function isSamePolicy(a: Pick<SavedTable, 'policy'>, b: Pick<SavedTable, 'policy
 
 /** Settings may have changed since, where the state of rows does not depend on them. */
 function isSameOptimizer(a: Pick<SavedTable, 'optimizer'>, b: Pick<SavedTable, 'optimizer'>): boolean {
-  const text = ({ optimizer }: Pick<SavedTable, 'optimizer'>) =>
-    JSON.stringify(Object.entries(lastingPart(optimizer)).sort());
-  return text(a) === text(b);
+  return inOneLine(lastingPart(a.optimizer)) === inOneLine(lastingPart(b.optimizer));
 }

@@ -288,7 +288,7 @@ export class Scaler {
     const moves = this.map.groups.length > 0 && this.standing.settled ? this.nextMoves() : undefined;
     for (const move of moves ?? []) {
       if (this.moving.isFull) break;
-      const together = moves!.filter((other) => other === move || isSwapOf(move, other));
+      const together = move.swap ? moves!.filter((other) => other === move || isSwapOf(move, other)) : [move];
       if (this.moving.begin(together, this.causeOf(move)))
         this.open = this.open.filter((other) => !together.includes(other));
     }

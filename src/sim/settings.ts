@@ -46,16 +46,16 @@ export function digitRow(number: number, dim: number): Float32Array {
 }
 
 /** `since`: settings that were set when it began. */
-type RatedPush = { since: number; process: number };
+type SetPush = { since: number; process: number };
 
-export class SetRates {
+export class SetSettings {
   /** Settings that were set, as somebody was told. */
   told = 0;
   /** Settings that somebody has asked to set. */
   asked = 0;
 
   /** Checks a row after these pushes; `mask` as in the oracle. */
-  check(where: string, row: Float32Array, mask: number, pushes: readonly RatedPush[]): void {
+  check(where: string, row: Float32Array, mask: number, pushes: readonly SetPush[]): void {
     const newest = new Map<number, number>();
     for (const [i, { since: least, process }] of pushes.entries()) {
       const before = newest.get(process) ?? 0;

@@ -260,6 +260,6 @@ describe('an answer about the rates of tables', () => {
     expect(events).toEqual([]);
     for (let now = 6000; now < 20_000; now += 200) owners.tick(now);
     const fields = { client: 7, pool: B.pool, group: 1, member: 0, node: 3, forMs: 5000 };
-    expect(events).toEqual([{ kind: 'event', name: 'rates.wait', fields }]);
+    expect(events).toEqual([{ kind: 'event', name: 'settings.wait', fields }]);
   });
 });

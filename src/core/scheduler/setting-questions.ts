@@ -1,6 +1,6 @@
 /**
- * Which questions to set a learning rate were carried out: for each client and table the newest one. The
- * numbers of a client's questions rise, so an older one is a copy that comes late.
+ * Which questions to change settings of a table were carried out: for each client and table the newest one.
+ * The numbers of a client's questions rise, so an older one is a copy that comes late.
  *
  * It is stored in chunks of tables, so that a question writes the same few bytes after thousands of others.
  */
@@ -10,10 +10,10 @@ import type { PeerId } from '../../protocol/map.js';
 const CHUNK_TABLES = 64;
 
 /** By table: the number of the newest question. Replaced and never changed in place. */
-export type RateChunk = Readonly<Record<number, number>>;
+export type QuestionChunk = Readonly<Record<number, number>>;
 
 /** By session, none without questions, and number of the chunk. */
-export type RateQuestions = Map<PeerId, Map<number, RateChunk>>;
+export type SettingQuestions = Map<PeerId, Map<number, QuestionChunk>>;
 
 const chunkOf = (table: number): number => Math.floor(table / CHUNK_TABLES);
 
@@ -22,13 +22,13 @@ const chunkOf = (table: number): number => Math.floor(table / CHUNK_TABLES);
  * noted before.
  */
 export function noteQuestion(
-  all: RateQuestions,
+  all: SettingQuestions,
   session: PeerId,
   table: number,
   question: number,
 ): number | undefined {
   const number = chunkOf(table);
-  const chunks = all.get(session) ?? new Map<number, RateChunk>();
+  const chunks = all.get(session) ?? new Map<number, QuestionChunk>();
   const chunk = chunks.get(number);
   if (question <= (chunk?.[table] ?? -1)) return undefined;
   chunks.set(number, { ...chunk, [table]: question });
@@ -37,7 +37,7 @@ export function noteQuestion(
 }
 
 /** Forgets the questions about a table. Returns the chunks that had some. */
-export function forgetTable(all: RateQuestions, table: number): [session: PeerId, chunk: number][] {
+export function forgetTable(all: SettingQuestions, table: number): [session: PeerId, chunk: number][] {
   const number = chunkOf(table);
   const changed: [PeerId, number][] = [];
   for (const [session, chunks] of all) {
@@ -57,12 +57,12 @@ export function forgetTable(all: RateQuestions, table: number): [session: PeerId
  * entry stays as it is while its session is open, so chunks may have newer questions.
  */
 export function questionsOf(
-  stored: readonly (readonly [session: PeerId, chunk: number, questions: RateChunk])[],
-  whole: readonly (readonly [session: PeerId, questions: RateChunk])[],
-): RateQuestions {
-  const all: RateQuestions = new Map();
+  stored: readonly (readonly [session: PeerId, chunk: number, questions: QuestionChunk])[],
+  whole: readonly (readonly [session: PeerId, questions: QuestionChunk])[],
+): SettingQuestions {
+  const all: SettingQuestions = new Map();
   for (const [session, number, chunk] of stored)
-    all.set(session, (all.get(session) ?? new Map<number, RateChunk>()).set(number, chunk));
+    all.set(session, (all.get(session) ?? new Map<number, QuestionChunk>()).set(number, chunk));
   for (const [session, questions] of whole)
     for (const [table, question] of Object.entries(questions))
       noteQuestion(all, session, Number(table), question);
