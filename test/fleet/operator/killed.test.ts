@@ -7,6 +7,7 @@ import type { Api, Selection, WatchEvent } from '../../../src/fleet/operator/api
 import type { ResourceKind } from '../../../src/fleet/operator/api/resources.js';
 import type { KubeObject, Pod } from '../../../src/fleet/operator/objects.js';
 import type { ScalerObject, TrainingJob } from '../../../src/fleet/operator/types.js';
+import { type Faults, randomOf } from './server.js';
 import { jobOf, scalerOf } from './support.js';
 import { World } from './world.js';
 
@@ -41,7 +42,7 @@ function mortal(world: World, lastWrite: number, onKill: () => void): Api {
     ): AsyncGenerator<WatchEvent<T>> {
       const both = AbortSignal.any([signal, dead.signal]);
       if (!dead.signal.aborted) yield* server.watch<T>(kind, selection, version, both);
-      if (!signal.aborted) await never();
+      if (dead.signal.aborted) await never();
     },
     create: (kind, object, options) =>
       options?.dryRun
@@ -116,8 +117,9 @@ function counted(world: World, job: TrainingJob): () => { made: string[]; twice:
 }
 
 /** A life: made, grown, shrunk, paused and taken up again, ended, deleted. */
-async function story(job: TrainingJob, lives: (life: number) => number) {
-  const world = new World(1);
+async function story(job: TrainingJob, lives: (life: number) => number, faults: Faults = {}, seed = 1) {
+  const world = new World(seed);
+  world.server.faults = faults;
   const count = counted(world, job);
   const chain = await operators(world, lives);
   const status = () => world.job()?.status;
@@ -165,6 +167,8 @@ async function story(job: TrainingJob, lives: (life: number) => number) {
   await world.until(kept);
   const end = world.job();
   const objects = remains(world);
+  // A user would try again.
+  world.server.faults = { ...faults, errors: 0 };
   await world.server.delete('TrainingJob', 'ml', 'movies');
   if (job.spec.scheduler.store.etcd) {
     await world.until(() => world.active('removal').length > 0);
@@ -211,4 +215,17 @@ describe.each(Object.entries(jobs))('a job %s', (_, make) => {
     expect(result).toEqual(undisturbed);
     expect(killed).toBeGreaterThan(5);
   });
+
+  it.each([1, 2, 3, 4])(
+    'nothing is made twice or left among faults: seed %i',
+    { timeout: 60_000 },
+    async (seed) => {
+      const random = randomOf(seed);
+      const some = () => 3 + Math.floor(random() * 20);
+      const faults = { errors: 0.03, breaks: 0.03, forgets: 0.1, late: 4 };
+      const { result, killed } = await story(make(), some, faults, seed);
+      expect(killed).toBeGreaterThan(2);
+      expect(result).toMatchObject({ leaked: [], twice: [], problems: [] });
+    },
+  );
 });
