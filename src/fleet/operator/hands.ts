@@ -164,6 +164,7 @@ export class Hands {
         return;
       }
       case 'create':
+        this.refusals.asks(job, action.object);
         await this.create('Pod', action.object);
         return;
       case 'gate':

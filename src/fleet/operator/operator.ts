@@ -248,6 +248,7 @@ export class Operator {
       ...{ report: link?.report, asked: link?.asked, saved: link?.saved, told: link?.told },
       ...{ planned: link?.planned, heardAt: link?.heardAt, asking: link !== undefined && !link.looked },
       ...{ refusals: this.hands.refusals.of(job), attempted: this.hands.refusals.attempted(job) },
+      askedFor: this.hands.refusals.podsOf(job),
       troubles: await troublesOf(this.options.api, pods, this.now()),
       scalers: this.scalersOf(namespace, name),
       ...{ flavors: this.ofKueue[0]!.all(), priorities: this.ofKueue[1]!.all() },

@@ -12,6 +12,8 @@ interface KeptRefusals {
   byObject: Map<string, RefusedObject>;
   /** Roles of which a Pod was asked for. */
   roles: Set<string>;
+  /** Names of Pods that were asked for, while the status says that any are being made. */
+  pods: Set<string>;
 }
 
 /**
@@ -40,6 +42,19 @@ export class RefusedObjects {
     return kept && kept.uid === metadata.uid ? kept.roles : new Set();
   }
 
+  /** Names of Pods that this operator has asked for, whatever came of it. */
+  podsOf(job: TrainingJob): ReadonlySet<string> {
+    const kept = this.jobs.get(keyOf(job.metadata));
+    if (!kept || kept.uid !== job.metadata.uid) return new Set();
+    if (job.status?.making === undefined) kept.pods.clear();
+    return kept.pods;
+  }
+
+  /** A Pod is asked for. */
+  asks(job: TrainingJob, pod: Pick<KubeObject, 'kind' | 'metadata'>): void {
+    this.keptOf(job, pod).pods.add(pod.metadata.name);
+  }
+
   note(job: TrainingJob, refusal: RefusedObject): void {
     const kept = this.keptOf(job, refusal.object);
     kept.byObject.set(objectOf(refusal.object), refusal);
@@ -66,7 +81,8 @@ export class RefusedObjects {
   private keptOf({ metadata }: TrainingJob, object: Pick<KubeObject, 'kind' | 'metadata'>): KeptRefusals {
     const key = keyOf(metadata);
     const before = this.jobs.get(key);
-    const fresh = { uid: metadata.uid, byObject: new Map(), roles: new Set<string>() };
+    const sets = { roles: new Set<string>(), pods: new Set<string>() };
+    const fresh = { uid: metadata.uid, byObject: new Map(), ...sets };
     const kept = before && before.uid === metadata.uid ? before : fresh;
     const role = object.metadata.labels?.[ROLE_LABEL];
     if (object.kind === 'Pod' && role !== undefined) kept.roles.add(role);

@@ -80,6 +80,7 @@ const scaling = fc.record({
   ),
   cordoned: fc.boolean(),
 });
+const INDICES = fc.uniqueArray(fc.nat(11), { maxLength: 6 });
 const observation = fc.record({
   scaling,
   ...{ k: fc.integer({ min: 1, max: 4 }), r: fc.nat(2), more: fc.nat(3), workers: fc.nat(4) },
@@ -89,6 +90,8 @@ const observation = fc.record({
   policy: fc.constantFrom('None' as const, 'Running' as const, 'All' as const),
   phase: fc.constantFrom(undefined, 'Pending' as const, 'Running' as const),
   noted: fc.option(fc.record({ ps: fc.nat(12), worker: fc.nat(12) }), { nil: undefined }),
+  /** Indices that an operator before this one has noted, and those that this one has asked for. */
+  making: fc.option(fc.record({ ps: INDICES, worker: INDICES, asked: INDICES }), { nil: undefined }),
   failed: fc.nat(4),
   report: fc.option(
     fc.record({
@@ -137,8 +140,10 @@ const savedOf = ({ underWay, number }: { underWay: boolean; number: number | und
   ...(underWay || number === undefined ? {} : { number }),
 });
 
+const below = (next: number, indices: readonly number[]) => indices.filter((index) => index < next);
+
 function observedFrom(drawn: Drawn): ObservedJob {
-  const { k, r, more, workers, policy, phase, noted, report, failed, asked } = drawn;
+  const { k, r, more, workers, policy, phase, noted, making, report, failed, asked } = drawn;
   const { own, most, noted: grown, backoffLimit } = drawn.memory;
   const { saving } = drawn;
   const template = own ? { template: sized(own) } : {};
@@ -161,6 +166,9 @@ function observedFrom(drawn: Drawn): ObservedJob {
       startTime: '2026-01-01T00:00:00Z',
       startPs: k + r,
       ...(noted ? { nextIndex: noted } : {}),
+      ...(noted && making
+        ? { making: { ps: below(noted.ps, making.ps), worker: below(noted.worker, making.worker) } }
+        : {}),
     };
   if (job.status) job.status.restartCount = failed;
   if (job.status && saving.noted) job.status.suspended = { place: '/a', checkpoint: 3 };
@@ -202,6 +210,7 @@ function observedFrom(drawn: Drawn): ObservedJob {
       pods: [...pods.values()],
       nodes: [nodeOf('n1'), { ...nodeOf('n2', drawn.secondReady), spec: { unschedulable: cordoned } }],
     },
+    ...(making ? { askedFor: new Set(making.asked.map(psName)) } : {}),
     ...{ scalers: drawnScalers, extras: new Set(drawn.policies.extras) },
     ...(saving.saved ? { saved: { generation: 1, at: START, ...savedOf(saving.saved) } } : {}),
     ...(asked === undefined ? {} : { asked: [{ key: `scale ${k + r}`, at: START, underWay: asked }] }),
@@ -296,8 +305,13 @@ it('everything stays in the namespace, belongs to the job, and has a name that n
     const made = names(created(actions));
     expect(made.filter((name) => there.has(name))).toEqual([]);
     expect(new Set(made).size).toBe(made.length);
-    // The status goes first: an index is noted before it is used.
-    if (made.length > 0) expect(actions[0]!.kind).toBe('status');
+    // The status goes first: an index is noted before it is used, by this operator or one before it.
+    const { ps = [], worker = [] } = observed.job.status?.making ?? {};
+    const before = [
+      ...ps.map((index) => `movies-ps-${index}`),
+      ...worker.map((index) => `movies-worker-${index}`),
+    ];
+    if (made.some((name) => !before.includes(name))) expect(actions[0]!.kind).toBe('status');
   });
 });
 

@@ -101,7 +101,7 @@ it('another operator, which knows nothing of refusals, burns no index either', a
   }
   full = false;
   await world.until(() => world.active('ps').length === 4 && world.active('worker').length === 2);
-  expect(world.job().status!.nextIndex).toEqual({ ps: 8, worker: 4 });
+  expect(world.job().status!.nextIndex).toEqual({ ps: 4, worker: 2 });
   await world.until(() => world.job().status?.reason === undefined);
 });
 

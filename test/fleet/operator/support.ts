@@ -195,6 +195,7 @@ export function step(observed: ObservedJob, actions: readonly Action[]): Observe
     ...observed,
     job,
     ...(observed.scalers ? { scalers: observed.scalers.flatMap((one) => scalerAfter(one, actions)) } : {}),
+    ...(observed.askedFor ? { askedFor: new Set([...observed.askedFor, ...names(created(actions))]) } : {}),
     secret: observed.secret || actionsOf(actions, 'secret').length > 0,
     owned: [...others, ...applied],
     pods: [

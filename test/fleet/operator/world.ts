@@ -1,4 +1,5 @@
 /** The world of an operator: kubelets, the controller of StatefulSets, machines, and the job itself. */
+import type { Api } from '../../../src/fleet/operator/api/api.js';
 import type { KubeObject, ObjectManifest, Pod } from '../../../src/fleet/operator/objects.js';
 import { type JobHandle, Operator } from '../../../src/fleet/operator/operator.js';
 import { INDEX_LABEL, JOB_LABEL, ROLE_LABEL } from '../../../src/fleet/operator/reconcile/names.js';
@@ -60,9 +61,12 @@ export class World {
     this.operator = this.begin();
   }
 
-  begin(): Operator {
+  /** Begins another operator, which knows nothing of the one before. */
+  begin(api: Api = this.server): Operator {
+    this.links.clear();
+    Object.assign(this, { told: undefined, saved: undefined });
     this.operator = new Operator({
-      ...{ api: this.server, namespace: 'ml', ownNamespace: 'ml', log: QUIET as never, resyncMs: 2000 },
+      ...{ api, namespace: 'ml', ownNamespace: 'ml', log: QUIET as never, resyncMs: 2000 },
       link: (options) => this.link(options),
     });
     return this.operator;
@@ -139,6 +143,11 @@ export class World {
       setImmediate(() => setImmediate(() => this.evict(pod)));
     }
     this.changed();
+  }
+
+  /** Changes that the job was asked for, with what came of each. */
+  changesMade(): string[] {
+    return this.changes.map(({ kind, state, to }) => `${kind} ${to} ${state}`);
   }
 
   /** The job does not answer any more. */

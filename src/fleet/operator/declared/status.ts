@@ -72,6 +72,10 @@ export const STATUS = object('The job as it runs.', {
     ps: required(integer('', 0)),
     worker: required(integer('', 0)),
   }),
+  making: object('Indices of Pods that are about to be made, by role: noted before they are.', {
+    ps: list('', integer('', 0)),
+    worker: list('', integer('', 0)),
+  }),
   failedPods: list('Failed Pods that count in restartCount, and are still there.', text('')),
   memory: object('Memory limit of Pods that are made from now on, where some were killed for want of it.', {
     ps: text(''),

@@ -2,7 +2,7 @@
 import type { TrainingJobStatus } from '../types.js';
 import type { Census, Member } from './census.js';
 import { withMemory } from './memory.js';
-import { INDEX_LABEL, type Replicated, ROLE_LABEL, selectorOf } from './names.js';
+import { INDEX_LABEL, podName, type Replicated, ROLE_LABEL, selectorOf } from './names.js';
 import type { Action, ObservedJob, RefusedObject } from './observed.js';
 import { podOf } from './pods.js';
 import { staying } from './scaling/asks.js';
@@ -15,6 +15,7 @@ const FIRST_BACKOFF_MS = 1000;
 const MAX_BACKOFF_MS = 60_000;
 
 type Index = { ps: number; worker: number };
+type NotedIndices = { ps: number[]; worker: number[] };
 
 const nextAfter = (members: readonly Member[], noted: number): number =>
   Math.max(noted, ...members.map(({ index }) => index + 1), 0);
@@ -56,8 +57,22 @@ function unmade(observed: ObservedJob, role: Replicated, members: readonly Membe
 }
 
 /**
- * Actions that make missing Pods. `next`: lowest indices that no Pod has had. `withheld`: roles of which none
- * is made now.
+ * Indices that an operator before this one has noted, and of which no Pod is there: it ended in between. A
+ * Pod that it still made has its name, and is taken for the one that is asked for.
+ */
+function inherited(observed: ObservedJob, role: Replicated, members: readonly Member[]): number[] {
+  const { job, askedFor } = observed;
+  if (!askedFor) return [];
+  const had = new Set(members.map(({ index }) => index));
+  const noted = job.status?.making?.[role] ?? [];
+  return noted.filter((index) => !had.has(index) && !askedFor.has(podName(job, role, index)));
+}
+
+const isNone = ({ ps, worker }: NotedIndices): boolean => ps.length + worker.length === 0;
+
+/**
+ * Actions that make missing Pods. `next`: lowest indices that no Pod has had. `making`: indices that are
+ * noted before their Pods are made. `withheld`: roles of which none is made now.
  */
 export function creations(
   observed: ObservedJob,
@@ -65,7 +80,7 @@ export function creations(
   { restartCount = 0, memory }: Pick<TrainingJobStatus, 'restartCount' | 'memory'>,
   goal: ScalingGoal,
   withheld: { has(role: Replicated): boolean } = new Set(),
-): { actions: Action[]; next: Index } {
+): { actions: Action[]; next: Index; making: NotedIndices | undefined } {
   const { now } = observed;
   const job = withMemory(observed.job, memory);
   const noted = job.status?.nextIndex;
@@ -74,15 +89,22 @@ export function creations(
     worker: nextAfter(census.worker, noted?.worker ?? 0),
   };
   const actions: Action[] = [];
+  const making: NotedIndices = { ps: [], worker: [] };
   const make = (role: Replicated, count: number): void => {
+    const free = new Set([
+      ...unmade(observed, role, census[role]),
+      ...inherited(observed, role, census[role]),
+    ]);
+    making[role] = [...free];
     if (withheld.has(role)) return;
     if (count > 0 && asksFirst(observed, role)) {
       actions.push({ kind: 'try', object: podOf(job, role, next[role], selectorOf(job, role)) });
       return;
     }
-    const free = unmade(observed, role, census[role]);
+    const again = [...free].sort((a, b) => a - b);
     for (let made = 0; made < count; made++) {
-      const index = free.shift() ?? next[role]++;
+      const index = again.shift() ?? next[role]++;
+      if (!free.has(index)) making[role].push(index);
       actions.push({ kind: 'create', object: podOf(job, role, index, selectorOf(job, role)) });
     }
   };
@@ -94,5 +116,5 @@ export function creations(
     if (now >= at) make('worker', missing);
     else actions.push({ kind: 'wake', at });
   }
-  return { actions, next };
+  return { actions, next, making: isNone(making) ? undefined : making };
 }

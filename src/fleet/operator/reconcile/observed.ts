@@ -142,6 +142,8 @@ export interface ObservedJob {
   refusals?: readonly RefusedObject[] | undefined;
   /** Roles of which this operator has asked for a Pod, refused or not. Absent: all. */
   attempted?: ReadonlySet<string> | undefined;
+  /** Names of Pods that this operator has asked for, while the status says that any are made. Absent: all. */
+  askedFor?: ReadonlySet<string> | undefined;
   /** Words of machines about Pods that they cannot start, by name of the Pod. */
   troubles?: ReadonlyMap<string, string> | undefined;
   /** Every ResourceFlavor and WorkloadPriorityClass of Kueue. */

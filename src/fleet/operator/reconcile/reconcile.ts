@@ -147,9 +147,13 @@ export function reconcile(seen: ObservedJob): Action[] {
   const wanted = goalOf(job, observed.scalers ?? [], leaving);
   // A pausing job wants no workers.
   const goal = stage === 'none' ? wanted : { ...wanted, workers: 0 };
-  const { actions: made, next } = goesOn
+  const {
+    actions: made,
+    next,
+    making,
+  } = goesOn
     ? creations(observed, census, start, goal, problems)
-    : { actions: [], next: job.status?.nextIndex ?? { ps: 0, worker: 0 } };
+    : { actions: [], next: job.status?.nextIndex ?? { ps: 0, worker: 0 }, making: undefined };
   // A job that never began has no objects, and a new life begins in the next pass.
   const never = stage === 'suspended' && job.status?.startPs === undefined;
   const fixed =
@@ -161,8 +165,8 @@ export function reconcile(seen: ObservedJob): Action[] {
         ].filter(
           (one) => !(goesOn && problems.has('scheduler') && one.kind === 'apply' && isSet(one.object)),
         );
-  const making = goesOn ? [...made, ...tried(observed, census, fixed)] : made;
-  const all = [...fixed, ...making];
+  const pods = goesOn ? [...made, ...tried(observed, census, fixed)] : made;
+  const all = [...fixed, ...pods];
   const ready =
     queue?.admitted === true && census.worker.length > 0 && allServe(census, goal, schedulersOf(job));
   const steps = queueSteps(observed, queue, {
@@ -175,7 +179,17 @@ export function reconcile(seen: ObservedJob): Action[] {
     ...{ gang, queue: queue?.problem },
   };
   const stuck = goesOn || waits ? stuckOf(observed, census, [...all, ...steps], kept) : undefined;
-  const status = statusOf(observed, { census, start, verdict, next, goal: wanted, stage, stuck, queue });
+  const status = statusOf(observed, {
+    census,
+    start,
+    verdict,
+    next,
+    making,
+    goal: wanted,
+    stage,
+    stuck,
+    queue,
+  });
   const deadline = goesOn ? deadlineOf(job, start.startTime) : undefined;
   return [
     ...(verdict.ended ? firstReport(observed, census, status, verdict) : []),
@@ -191,7 +205,7 @@ export function reconcile(seen: ObservedJob): Action[] {
     ...(goesOn ? retold(observed, census) : []),
     // A job that saves itself needs the scheduler that it has.
     ...(goesOn && (stage === 'none' || stage === 'held') ? outdated(observed, census) : []),
-    ...making,
+    ...pods,
     ...(goesOn ? removals(observed, census, goal) : []),
     ...(goesOn && stage === 'none' ? asks(observed, census, goal) : []),
     ...(goesOn ? gates(observed, census, goal) : []),

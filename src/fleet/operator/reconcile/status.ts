@@ -66,6 +66,7 @@ interface Passed {
   start: ReturnType<typeof begun>;
   verdict: ReconcileVerdict;
   next: { ps: number; worker: number };
+  making: TrainingJobStatus['making'];
   goal: ScalingGoal;
   stage: Stage;
   stuck: Stuck | undefined;
@@ -98,7 +99,7 @@ const selectorText = (selector: Record<string, string>): string =>
 /** The status after a pass. A job that has ended keeps its outcome, whatever becomes of its Pods. */
 export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStatus {
   const { job, report, now } = observed;
-  const { census, start, verdict, next: nextIndex, goal, stage, stuck, queue } = passed;
+  const { census, start, verdict, next: nextIndex, making, goal, stage, stuck, queue } = passed;
   const ended = hasEnded(job.status);
   const scaling = ended || verdict.ended ? {} : scalingStatusOf(observed, census, goal);
   const phase = ended ? job.status!.phase! : phaseOf(observed, passed, scaling.currentScaler);
@@ -126,7 +127,7 @@ export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStat
         ],
         ...([start.conditions, now] as const),
       );
-  const { currentScaler: _, change: __, targetPs: ___, reason: before, ...more } = start;
+  const { currentScaler: _, change: __, targetPs: ___, making: ____, reason: before, ...more } = start;
   const { startTime, startPs, startCheckpoint, ...kept } = more;
   const failure = verdict.ended && verdict.phase === 'Failed' ? verdict.reason : undefined;
   const reason = ended ? before : (failure ?? stuck?.reason);
@@ -138,6 +139,7 @@ export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStat
     ...(never ? {} : { startTime, startPs, startCheckpoint }),
     ...(suspended ? { suspended } : {}),
     ...{ phase, replicaStatuses, nextIndex, conditions },
+    ...(making ? { making } : {}),
     ...(reason === undefined ? {} : { reason }),
     ...(job.metadata.generation === undefined ? {} : { observedGeneration: job.metadata.generation }),
     ...(verdict.ended && start.completionTime === undefined ? { completionTime: timeOf(now) } : {}),
