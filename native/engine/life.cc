@@ -107,6 +107,26 @@ void Shard::startAgain(const Plan& plan) {
   }
 }
 
+// A whole row comes in place of one that was gone. The slot of a new key has zeros, and was never seen.
+void Shard::countReplaced(Table& t, std::uint32_t slot) {
+  if (t.lifeOf(slot).last && t.isGone(slot, t.clock())) t.countGone(slot);
+}
+
+// A row that is gone already went by itself.
+void Shard::countDeleted(const Plan& plan) {
+  Table& t = *plan.table;
+  const std::uint32_t now = t.hasPolicy() ? t.clock() : 0;
+  std::size_t deleted = 0;
+  for (const std::uint32_t slot : plan.slots) {
+    if (t.hasPolicy() && t.isGone(slot, now)) {
+      t.countGone(slot);
+    } else {
+      deleted++;
+    }
+  }
+  t.countDeleted(deleted);
+}
+
 // Rows that were not seen often enough take no step: `steps` goes on without them.
 void Shard::admit(const RequestTable& r, const Plan& plan, RowSteps& steps) {
   Table& t = *plan.table;

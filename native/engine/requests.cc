@@ -151,6 +151,7 @@ Status Shard::push(View section) {
     if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
     if (!request_.tables[i].width) {
+      countDeleted(plan);
       deleteRows(*plan.table, plan.slots);
     } else if (request_.mode) {
       applyRows(request_.tables[i], plan);
@@ -242,6 +243,7 @@ void Shard::applyRows(const RequestTable& r, const Plan& plan) {
   addKeys(plan, false);
   for (std::uint32_t i = 0; i < r.count; i++) {
     const std::uint32_t slot = plan.slots[i], place = t.batch().touch(slot);
+    if (t.hasPolicy()) countReplaced(t, slot);
     kernels().replaceRow(t.row(slot), r.rows + i * bytes, bytes, t.spec().stride(), t.batch().delta(place),
                          place & kAddTo);
     if (t.hasPolicy()) takeLife(t, slot, place);

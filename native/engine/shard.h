@@ -194,6 +194,8 @@ class Shard {
   void putInitial(Table& t, std::uint32_t slot);
   // The life of rows (life.cc), in tables with a policy.
   void startAgain(const Plan& plan);
+  static void countReplaced(Table& t, std::uint32_t slot);
+  static void countDeleted(const Plan& plan);
   void admit(const RequestTable& r, const Plan& plan, RowSteps& steps);
   void seeRows(const Plan& plan, std::size_t distinct);
   void takeLife(Table& t, std::uint32_t slot, std::uint32_t place);

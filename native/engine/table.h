@@ -19,10 +19,10 @@
 
 namespace kintsugi {
 
-/** Since the table is in this shard object: rows that went by themselves, and gradients that changed nothing
- * because their row had not been seen often enough. */
+/** Since the table is in this shard object: rows that went by themselves, rows that were deleted, and
+ * gradients that changed nothing because their row had not been seen often enough. */
 struct LifeCounts {
-  std::uint64_t expired = 0, rare = 0, refused = 0;
+  std::uint64_t expired = 0, rare = 0, deleted = 0, refused = 0;
 };
 
 class Table {
@@ -97,6 +97,7 @@ class Table {
   std::uint32_t nextStep() const { return std::min(clock() + 1, kMostSteps); }
   /** A row that is gone is to become nothing, or a new row. */
   void countGone(std::uint32_t slot);
+  void countDeleted(std::size_t rows) { counts_.deleted += rows; }
   void countRefused(std::size_t gradients) { counts_.refused += gradients; }
   const LifeCounts& counts() const { return counts_; }
   /** Slots that one push looks at, to evict those that are gone. */

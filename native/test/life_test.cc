@@ -143,6 +143,27 @@ TEST(slots_of_rows_that_are_gone_are_used_again) {
   CHECK(shard->totalsAreRight());
 }
 
+TEST(rows_that_are_deleted_or_replaced_are_counted_by_what_they_were) {
+  const TableSpec spec = living({3, 0, 0, 0});
+  auto shard = shardWith(spec);
+  pushed(*shard, gradients(spec, {1, 2, 3}));
+  pushed(*shard, {spec.id, 0, {1, 1, 9}, {}});
+  CHECK_EQ(shard->stats()[0].counts.deleted, 1u);
+  // Without a sweep: whole rows bring no step, and the last gradients look at few slots.
+  Table& t = const_cast<Table&>(*shard->table(spec.id));
+  flushed(*shard);
+  t.setLife(0, {t.clock() + 10, 0});
+  CHECK(listed(*shard, spec).empty());
+  pushed(*shard, {spec.id, 0, {2}, {}});
+  const TableStats after = shard->stats()[0];
+  CHECK_EQ(after.counts.deleted, 1u);
+  CHECK_EQ(after.counts.expired, 1u);
+  PartData whole{spec.id, spec.width(), {3, 3, 4}, {}};
+  whole.rows.assign(3 * std::size_t{spec.width()}, 0);
+  pushed(*shard, whole, 1);
+  CHECK_EQ(shard->stats()[0].counts.expired, 2u);
+}
+
 TEST(rare_rows_go_sooner) {
   const TableSpec spec = living({8, 3, 2, 0});
   auto shard = shardWith(spec);

@@ -82,7 +82,7 @@ export interface TableStats {
   extent: number;
   absentKeyBlocks: number;
   absentRowBlocks: number;
-  /** The counts of this object, for a table with a policy. */
+  /** The counts of this object, for a table with a policy, or of which rows were deleted. */
   life?: LifeCounts;
 }
 
