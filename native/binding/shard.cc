@@ -34,6 +34,7 @@ Napi::Function ShardObject::define(Napi::Env env) {
                       InstanceMethod<&S::endSnapshot>("endSnapshot"),
                       InstanceAccessor<&S::snapshotBytes>("snapshotBytes"),
                       InstanceMethod<&S::loadRows>("loadRows"),
+                      InstanceMethod<&S::unloadRows>("unloadRows"),
                       InstanceMethod<&S::readValues>("readValues"),
                       InstanceMethod<&S::extents>("extents"),
                       InstanceMethod<&S::extentsOf>("extentsOf"),

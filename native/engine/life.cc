@@ -22,6 +22,14 @@ void Table::removeGone(BlockSet& slots) const {
   }
 }
 
+void Table::listGone(std::vector<std::uint64_t>& gone) const {
+  if (!first_ || !extent_) return;
+  const std::uint32_t now = clock();
+  for (std::uint32_t slot = first_; slot < extent_; slot++) {
+    if (tags()[slot] && isGone(slot, now)) gone.push_back(tags()[slot]);
+  }
+}
+
 void Table::hideGone(std::vector<std::uint32_t>& slots) const {
   if (!first_ || !extent_) return;
   const std::uint32_t now = clock();

@@ -259,8 +259,8 @@ void Shard::deleteRows(Table& t, const std::vector<std::uint32_t>& slots) {
     kernels().replaceRow(t.row(slot), reinterpret_cast<const std::uint8_t*>(initial_.data()),
                          initial_.size() * 4, t.spec().stride(), t.batch().delta(place), place & kAddTo);
   }
+  noteRemoved(t, slots);
   t.removeKeys(slots);
-  deletedAfter_ = snapshots_;
 }
 
 std::uint8_t* Shard::copyRows(const RequestTable& r, const Plan& plan, std::uint8_t* out) {

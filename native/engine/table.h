@@ -42,10 +42,16 @@ class Table {
   const BlockSet& absent(ColumnKind kind) const { return absent_[kind]; }
   Stamps& stamps() { return stamps_; }
   const Stamps& stamps() const { return stamps_; }
+  /** Rows at these slots are about to be removed, after snapshot `newest` began; see `Removals::add`. */
+  std::uint32_t noteRemoved(const std::vector<std::uint32_t>& slots, std::uint32_t newest);
+  /** Keys that lost their rows after snapshot `since` began, each once: none of them has a row. Rows that are
+   * gone and wait to be evicted are among them. All blocks are present. */
+  std::vector<std::uint64_t> removedSince(std::uint32_t since) const;
   /** Slots below the extent that have no key. */
   const std::vector<std::uint32_t>& freeSlots() const { return free_; }
   std::size_t bytes() const {
-    return columns_[kKeys].bytes() + columns_[kRows].bytes() + index_.bytes() + stamps_.bytes();
+    return columns_[kKeys].bytes() + columns_[kRows].bytes() + index_.bytes() + stamps_.bytes() +
+           removals_.bytes();
   }
 
   /** `makeRoom` may move all rows. */
@@ -121,6 +127,8 @@ class Table {
   void removeKeys(const std::vector<std::uint32_t>& slots);
   /** Empties the open batch; slots of removed keys can be used from now on. */
   void closeBatch();
+  /** Removes the rows at these slots, ascending and each once, without a delta. */
+  void unload(const std::vector<std::uint32_t>& slots);
   /** Gives slots to those tags that have kNone, without a delta. They are not there, but may come twice; at
    * most `newKeys` are distinct. `makeRoom(newKeys)` came before. */
   void enter(const std::vector<std::uint64_t>& tags, std::vector<std::uint32_t>& slots,
@@ -146,6 +154,8 @@ class Table {
 
  private:
   void rebuild();
+  /** Appends the tags of rows that are gone and wait to be evicted. */
+  void listGone(std::vector<std::uint64_t>& tags) const;
   bool isListed(std::uint32_t slot) const;
   void applyKeys(const DeltaTable& d);
   /** The next slot of which no key was ever there. */
@@ -158,6 +168,7 @@ class Table {
   BlockSet absent_[2];
   OpenBatch batch_;
   Stamps stamps_;
+  Removals removals_;
   std::uint32_t extent_ = 0;
   std::vector<std::uint32_t> free_;   // the last one is used first
   std::vector<std::uint32_t> freed_;  // in the open batch, where a slot has one change of its key

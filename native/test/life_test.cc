@@ -164,6 +164,91 @@ TEST(rows_that_are_deleted_or_replaced_are_counted_by_what_they_were) {
   CHECK_EQ(shard->stats()[0].counts.expired, 2u);
 }
 
+/** Keys that an increment of values says are gone, ascending. */
+std::vector<std::uint64_t> removedSince(Shard& shard, std::uint32_t since, std::uint32_t& stamp) {
+  flushed(shard);
+  SnapshotBegun begun;
+  CHECK(!shard.beginSnapshot(since, begun, true));
+  CHECK_EQ(begun.since, since);
+  stamp = begun.stamp;
+  std::vector<std::uint64_t> keys;
+  for (bool more = true; more;) {
+    more = false;
+    std::vector<std::uint64_t> piece;
+    // Few at a time, and rows are not asked for.
+    CHECK(!shard.readSnapshot(24, [&](const Table&, std::size_t, RowArrays& to) {
+      more = to.removedCount > 0;
+      piece.resize(to.removedCount);
+      to.removed = piece.data();
+      return more;
+    }));
+    keys.insert(keys.end(), piece.begin(), piece.end());
+  }
+  shard.endSnapshot();
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+TEST(an_increment_has_the_keys_that_went_and_did_not_come_back) {
+  const TableSpec spec = living({3, 0, 0, 0});
+  auto shard = shardWith(spec);
+  std::vector<std::uint64_t> many(40);
+  std::iota(many.begin(), many.end(), 100);
+  pushed(*shard, gradients(spec, many));
+  std::uint32_t first, second, third;
+  CHECK(removedSince(*shard, 0, first).empty());
+  pushed(*shard, {spec.id, 0, {100, 101, 102, 999}, {}});
+  pushed(*shard, gradients(spec, {101}));
+  CHECK(removedSince(*shard, first, second) == std::vector<std::uint64_t>({100, 102}));
+  // All but 101 and 7 go by themselves, evicted or not.
+  for (int step = 0; step < 4; step++) pushed(*shard, gradients(spec, {7, 101}));
+  std::vector<std::uint64_t> rest(many.begin() + 3, many.end());
+  CHECK(removedSince(*shard, second, third) == rest);
+  rest.insert(rest.begin(), {100, 102});
+  CHECK(removedSince(*shard, first, third) == rest);
+  // A second shard loads what this one has saved.
+  auto loaded = shardWith(spec);
+  pushed(*loaded, gradients(spec, {100, 101}));
+  flushed(*loaded);
+  LoadedRows gone;
+  gone.table = spec.id;
+  gone.keys = rest.data();
+  gone.keyCount = rest.size();
+  Status status;
+  CHECK(!loaded->unloadRows(gone, status));
+  CHECK(status == Status::Applied);
+  CHECK(listed(*loaded, spec) == std::vector<std::uint64_t>{101});
+  CHECK(loaded->totalsAreRight());
+  pushed(*loaded, gradients(spec, {100}));
+  CHECK_EQ(loaded->stats()[0].extent, 3u);  // its slot is used again
+}
+
+TEST(too_many_removed_keys_make_a_snapshot_whole) {
+  TableSpec spec = living({0, 0, 0, 0});
+  auto shard = shardWith(spec);
+  std::vector<std::uint64_t> many(2000);
+  std::iota(many.begin(), many.end(), 0);
+  pushed(*shard, gradients(spec, many));
+  std::uint32_t since = 0, stamp;
+  saved(*shard, spec, since, stamp);
+  const std::uint32_t first = stamp;
+  many.resize(600);
+  pushed(*shard, {spec.id, 0, many, {}});
+  since = first;
+  CHECK_EQ(saved(*shard, spec, since, stamp).keys.size(), 0u);
+  CHECK_EQ(since, first);
+  const std::uint32_t second = stamp;
+  std::iota(many.begin(), many.end(), 1000);
+  pushed(*shard, {spec.id, 0, many, {}});
+  // The oldest keys are forgotten, so only the newer snapshot can be added to.
+  since = second;
+  CHECK_EQ(saved(*shard, spec, since, stamp).keys.size(), 0u);
+  CHECK_EQ(since, second);
+  since = first;
+  CHECK_EQ(saved(*shard, spec, since, stamp).keys.size(), 800u);
+  CHECK_EQ(since, 0u);
+}
+
 TEST(rare_rows_go_sooner) {
   const TableSpec spec = living({8, 3, 2, 0});
   auto shard = shardWith(spec);

@@ -335,9 +335,9 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   }
 
   /** Rule 34: a snapshot is taken after a flush, so its rows and its de-duplication are of one position. */
-  snapshot(since: number): ShardSnapshot {
+  snapshot(since: number, valuesOnly: boolean): ShardSnapshot {
     this.flush();
-    return new ShardSnapshot(this, this.stream.seq, this.head.entries(), since);
+    return new ShardSnapshot(this, this.stream.seq, this.head.entries(), since, valuesOnly);
   }
 
   // ---- content and recovery

@@ -4,7 +4,8 @@
  * back. Later pushes do not change it: before they change a row that is still to be read, the engine copies
  * the row.
  */
-import type { NativeShard, SnapshotRows } from '../../engine/native.js';
+import type { NativeShard } from '../../engine/native.js';
+import type { SnapshotRows } from '../../engine/snapshots.js';
 import type { DedupEntry } from '../../protocol/messages.js';
 
 /** The owner that makes the snapshot. A snapshot is void when the ownership ends. */
@@ -30,8 +31,9 @@ export class ShardSnapshot {
     readonly position: number,
     readonly dedup: readonly DedupEntry[],
     wanted: number,
+    valuesOnly: boolean,
   ) {
-    const { stamp, since, bytes } = owner.native.beginSnapshot(wanted);
+    const { stamp, since, bytes } = owner.native.beginSnapshot(wanted, valuesOnly);
     this.stamp = stamp;
     this.since = since;
     this.bytesLeft = bytes;
@@ -59,6 +61,6 @@ export class ShardSnapshot {
   }
 }
 
-export function bytesOf({ keys, values, state }: SnapshotRows): number {
-  return keys.byteLength + values.byteLength + state.byteLength;
+export function bytesOf({ keys, values, state, removed }: SnapshotRows): number {
+  return keys.byteLength + values.byteLength + state.byteLength + (removed?.byteLength ?? 0);
 }

@@ -3,6 +3,22 @@ import type { Mutant } from './mutant.js';
 
 export const LIFE_MUTANTS: readonly Mutant[] = [
   {
+    name: 'life: increments do not say which keys are gone',
+    file: 'node/saving',
+    from: 'saved.removed = [...(saved.removed ?? []), removed];',
+    to: '{}',
+  },
+  {
+    name: 'life: a restore keeps rows that an increment removes',
+    file: 'node/loading',
+    from: 'if (table.removed && ',
+    to: 'if (false && ',
+    scenario: {
+      test: 'test/core/node/loading.test.ts',
+      because: 'few jobs are restored from an increment that removes a row',
+    },
+  },
+  {
     name: 'life: keys are listed while rows that say who is gone are lost',
     file: 'node/queries',
     from: 'if (!owner.native.tableReady(table))',
