@@ -129,6 +129,7 @@ export type {
   SavedCopy,
   ScalingStatus,
 } from './protocol/messages.js';
+export type { ServedRows } from './protocol/saving.js';
 export type {
   BackgroundKind,
   Histogram,

@@ -47,10 +47,13 @@ Napi::Value ShardObject::beginSnapshot(const Napi::CallbackInfo& info) {
   if (!open(env)) return env.Undefined();
   Arguments arguments(info);
   const std::uint32_t since = arguments.u32();
-  const bool valuesOnly = arguments.more() && arguments.boolean();
+  Serving serving;
+  serving.valuesOnly = arguments.more() && arguments.boolean();
+  if (arguments.more()) serving.minSightings = arguments.u32();
+  if (arguments.more()) serving.maxAge = arguments.u32();
   if (!arguments.ok()) return env.Undefined();
   SnapshotBegun begun;
-  if (const Fault fault = shard_->beginSnapshot(since, begun, valuesOnly)) return fail(env, fault);
+  if (const Fault fault = shard_->beginSnapshot(since, begun, serving)) return fail(env, fault);
   auto object = Napi::Object::New(env);
   object.Set("stamp", begun.stamp);
   object.Set("since", begun.since);

@@ -253,13 +253,13 @@ void Shard::applyRows(const RequestTable& r, const Plan& plan) {
 // Rows become zeros, so that nothing of them is left, in parities, too. Slots are ascending, each once.
 void Shard::deleteRows(Table& t, const std::vector<std::uint32_t>& slots) {
   if (slots.empty()) return;
+  noteRemoved(t, slots);
   initial_.assign(t.spec().width(), 0);
   for (const std::uint32_t slot : slots) {
     const std::uint32_t place = t.batch().touch(slot);
     kernels().replaceRow(t.row(slot), reinterpret_cast<const std::uint8_t*>(initial_.data()),
                          initial_.size() * 4, t.spec().stride(), t.batch().delta(place), place & kAddTo);
   }
-  noteRemoved(t, slots);
   t.removeKeys(slots);
 }
 

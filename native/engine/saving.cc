@@ -9,7 +9,7 @@ namespace kintsugi {
 static constexpr std::size_t kMaxLoadedRows = std::size_t{1} << 30;
 static constexpr Fault kReservedKey{"KEY_RESERVED", "the key 2^64-1 is reserved"};
 
-Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun, bool valuesOnly) {
+Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun, const Serving& serving) {
   if (snapshot_) return badArgument("a snapshot of this shard is open");
   if (dirty()) return badArgument("a snapshot begins after a flush");
   if (absentBlocks(kKeys) || absentBlocks(kRows)) return badArgument("blocks of this shard are absent");
@@ -19,10 +19,11 @@ Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun, bool value
   }
   if (since > snapshots_ || since <= forgotten_) since = 0;
   for (const auto& [id, t] : tables_) {
-    if (t->hasPolicy() && !valuesOnly) since = 0;
+    if (t->hasPolicy() && !serving.valuesOnly) since = 0;
   }
+  for (const auto& [id, t] : tables_) t->noteClock(snapshots_ + 1);
   snapshot_ = std::make_unique<Snapshot>(*memory_);
-  for (const auto& [id, t] : tables_) snapshot_->add(*t, since);
+  for (const auto& [id, t] : tables_) snapshot_->add(*t, since, serving);
   begun = {++snapshots_, since, snapshot_->rows(), snapshot_->bytes()};
   return {};
 }

@@ -117,9 +117,9 @@ class Shard {
   /** A snapshot of all rows that changed after snapshot `since` began, as they are now, and of the keys whose
    * rows went since then; of all rows if `since` is 0 or not a number that this shard has given, or if too
    * many rows went. So, too, if a table has a policy, unless nobody wants more than values: the ages of rows
-   * that have not changed are others. The open batch must be empty, and no block absent; one snapshot at a
-   * time. */
-  Fault beginSnapshot(std::uint32_t since, SnapshotBegun& begun, bool valuesOnly = false);
+   * that have not changed are others. A chain of snapshots has the same `serving`. The open batch must be
+   * empty, and no block absent; one snapshot at a time. */
+  Fault beginSnapshot(std::uint32_t since, SnapshotBegun& begun, const Serving& serving = {});
   /** The next rows of the open snapshot. When there are none, `allocate` is not called and the snapshot is
    * over. MEMORY_LIMIT: the system refused memory for what changed; `endSnapshot` is left to do. */
   Fault readSnapshot(std::size_t maxBytes, const AllocateRows& allocate);
@@ -199,7 +199,7 @@ class Shard {
   void putInitial(Table& t, std::uint32_t slot);
   // The life of rows (life.cc), in tables with a policy.
   void startAgain(const Plan& plan);
-  static void countReplaced(Table& t, std::uint32_t slot);
+  void countReplaced(Table& t, std::uint32_t slot);
   static void countDeleted(const Plan& plan);
   void admit(const RequestTable& r, const Plan& plan, RowSteps& steps);
   void seeRows(const Plan& plan, std::size_t distinct);
@@ -251,7 +251,7 @@ class Shard {
   std::vector<std::uint32_t> inverse_;  // for each key of the request its rank
   std::vector<float> gradients_;
   std::vector<float> initial_;
-  std::vector<std::uint32_t> sightings_, admittedSlots_, admittedPlaces_, swept_;
+  std::vector<std::uint32_t> sightings_, admittedSlots_, admittedPlaces_, swept_, gone_;
 };
 
 }  // namespace kintsugi

@@ -117,15 +117,15 @@ static void copyRows(const Table& table, std::uint32_t clock, const std::uint32_
   }
 }
 
-void Snapshot::add(const Table& table, std::uint32_t since) {
+void Snapshot::add(const Table& table, std::uint32_t since, const Serving& serving) {
   Part part;
   part.table = &table;
   part.left.fill(table.extent());
   if (since) table.stamps().removeOlder(since, part.left);
   for (const std::uint32_t slot : table.freeSlots()) part.left.remove(slot);
-  table.removeGone(part.left);
+  table.removeUnserved(part.left, serving);
   if (table.hasPolicy()) part.clock = table.clock();
-  if (since) part.removed = table.removedSince(since);
+  if (since) part.removed = table.removedSince(since, serving);
   if (!part.left.count() && part.removed.empty()) return;
   rows_ += part.left.count();
   const std::size_t removed = part.removed.size() * sizeof(std::uint64_t);

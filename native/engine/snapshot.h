@@ -18,6 +18,14 @@ namespace kintsugi {
 
 class Table;
 
+/** Which rows of a snapshot are for readers that serve them. A table without a policy has no words of lives,
+ * and all of its rows are. */
+struct Serving {
+  bool valuesOnly = false;         // false: all rows are wanted, with their state
+  std::uint32_t minSightings = 0;  // rows that were seen less often, or are not admitted, are left out
+  std::uint32_t maxAge = 0;        // rows that were last seen more steps ago are left out; 0: none
+};
+
 /** The stamp of each slot of a table: the number of the newest snapshot that had begun before the slot's last
  * change. A stamp may be higher than that, and then an unchanged row counts as changed. Snapshots count from
  * 1. Slots that are not covered changed after the newest snapshot began. A change sets one bit per slot,
@@ -30,6 +38,10 @@ class Stamps {
   /** Before a snapshot begins; `newest` is the one before it, or 0. Covers the slots below `count`. False if
    * the system refuses memory. */
   bool settle(std::uint32_t count, std::uint32_t newest);
+  /** The stamp of the slot is `since` or higher. `settle` came before. */
+  bool isNewer(std::uint32_t slot, std::uint32_t since) const {
+    return since <= base_ || slot >= covered_ || stamps_[slot] >= since - base_;
+  }
   /** Removes the slots from `slots` whose stamps are below `since`. */
   void removeOlder(std::uint32_t since, BlockSet& slots) const;
   /** Rows at these slots changed. Slots that are not covered are passed over. */
@@ -84,7 +96,7 @@ class Snapshot {
 
   /** Before the first `keep` and `read`: rows of `table` whose stamp is at least `since`, and keys that were
    * removed since then and are not there; 0: all rows. Tables come in the order of their ids. */
-  void add(const Table& table, std::uint32_t since);
+  void add(const Table& table, std::uint32_t since, const Serving& serving);
   /** Rows, and bytes of their keys, values and state, in all of it. */
   std::uint64_t rows() const { return rows_; }
   std::uint64_t bytes() const { return bytes_; }

@@ -81,22 +81,26 @@ void Table::removeKeys(const std::vector<std::uint32_t>& slots) {
 }
 
 std::uint32_t Table::noteRemoved(const std::vector<std::uint32_t>& slots, std::uint32_t newest) {
-  std::vector<std::uint64_t> gone(slots.size());
-  for (std::size_t i = 0; i < slots.size(); i++) gone[i] = tags()[slots[i]];
+  std::vector<std::uint64_t> gone;
+  for (const std::uint32_t slot : slots) {
+    // Readers never had a row that was not admitted.
+    if (!first_ || lifeOf(slot).sightings >= spec_.policy.admitAt) gone.push_back(tags()[slot]);
+  }
   return removals_.add(gone, newest, std::max<std::size_t>(kLeastRemoved, extent_ / kRowsPerRemoved));
 }
 
-std::vector<std::uint64_t> Table::removedSince(std::uint32_t since) const {
+std::vector<std::uint64_t> Table::removedSince(std::uint32_t since, const Serving& serving) const {
   std::vector<std::uint64_t> gone;
   removals_.list(since, gone);
   std::vector<std::uint32_t> slots(gone.size());
   index_.findMany(gone.data(), gone.size(), slots.data());
   std::size_t kept = 0;
   for (std::size_t i = 0; i < gone.size(); i++) {
-    if (slots[i] == kNone) gone[kept++] = gone[i];
+    const bool isThere = slots[i] != kNone && (!first_ || isServed(slots[i], clock(), serving));
+    if (!isThere) gone[kept++] = gone[i];
   }
   gone.resize(kept);
-  listGone(gone);
+  listUnserved(since, serving, gone);
   std::sort(gone.begin(), gone.end());
   gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
   for (std::uint64_t& tag : gone) tag--;

@@ -44,9 +44,11 @@ class Table {
   const Stamps& stamps() const { return stamps_; }
   /** Rows at these slots are about to be removed, after snapshot `newest` began; see `Removals::add`. */
   std::uint32_t noteRemoved(const std::vector<std::uint32_t>& slots, std::uint32_t newest);
-  /** Keys that lost their rows after snapshot `since` began, each once: none of them has a row. Rows that are
-   * gone and wait to be evicted are among them. All blocks are present. */
-  std::vector<std::uint64_t> removedSince(std::uint32_t since) const;
+  /** Keys of rows that snapshot `since` may have had and that one that begins now has not, each once. All
+   * blocks are present. */
+  std::vector<std::uint64_t> removedSince(std::uint32_t since, const Serving& serving) const;
+  /** Snapshot `stamp` begins. */
+  void noteClock(std::uint32_t stamp);
   /** Slots below the extent that have no key. */
   const std::vector<std::uint32_t>& freeSlots() const { return free_; }
   std::size_t bytes() const {
@@ -76,8 +78,15 @@ class Table {
     const std::uint32_t ttl = spec_.policy.ttlOf(life.sightings);
     return ttl && ageOf(slot, clock) > ttl;
   }
-  /** Takes away slots that a snapshot of a table with a policy does not have: 0 and those of gone rows. */
-  void removeGone(BlockSet& slots) const;
+  /** A row with a key is in a snapshot that began at this clock. */
+  bool isServed(std::uint32_t slot, std::uint32_t clock, const Serving& serving) const {
+    if (isGone(slot, clock)) return false;
+    if (!serving.valuesOnly) return true;
+    return isSeen(slot, serving) && (!serving.maxAge || ageOf(slot, clock) <= serving.maxAge);
+  }
+  /** Takes away slots that a snapshot of a table with a policy does not have: 0 and those of rows that are
+   * not served. */
+  void removeUnserved(BlockSet& slots, const Serving& serving) const;
   /** Gives kNone to slots of gone rows of a table with a policy. The blocks of all rows are present. */
   void hideGone(std::vector<std::uint32_t>& slots) const;
   struct Life {
@@ -154,8 +163,13 @@ class Table {
 
  private:
   void rebuild();
-  /** Appends the tags of rows that are gone and wait to be evicted. */
-  void listGone(std::vector<std::uint64_t>& tags) const;
+  bool isSeen(std::uint32_t slot, const Serving& serving) const {
+    return !serving.valuesOnly ||
+           lifeOf(slot).sightings >= std::max(spec_.policy.admitAt, serving.minSightings);
+  }
+  /** Appends the tags of rows that were served when snapshot `since` began, or could have been, and are not
+   * any more, but for those whose keys are among the removed ones. */
+  void listUnserved(std::uint32_t since, const Serving& serving, std::vector<std::uint64_t>& tags) const;
   bool isListed(std::uint32_t slot) const;
   void applyKeys(const DeltaTable& d);
   /** The next slot of which no key was ever there. */
@@ -169,6 +183,10 @@ class Table {
   OpenBatch batch_;
   Stamps stamps_;
   Removals removals_;
+  struct Clock {
+    std::uint32_t stamp, clock;
+  };
+  std::vector<Clock> clocks_;  // of a table with a policy, when its newest snapshots began
   std::uint32_t extent_ = 0;
   std::vector<std::uint32_t> free_;   // the last one is used first
   std::vector<std::uint32_t> freed_;  // in the open batch, where a slot has one change of its key

@@ -180,13 +180,16 @@ export interface NativeShard {
    * of this shard began; all rows if `since` is 0 or a number that this shard has not given, and where it
    * lies 255 snapshots back. Blocks that were installed count as changed, and so do rows that were loaded.
    * It has the keys, too, whose rows went. It has all rows, and the answer's `since` is 0, if too many went,
-   * or if a table has a policy, whose ages change, and more is wanted than values.
+   * or if a table has a policy, whose ages change, and more is wanted than values. Values are those of
+   * rows that are admitted, were seen `minSightings` times, and are not older than `maxAge` (0: any age).
    * `beginSnapshot(stamp)` will hold what changes from now on. A snapshot that is given up needs no care. The
    * budget refuses nothing here, and a push is never refused because of a snapshot.
    * @throws BAD_ARGUMENT while another one is open, the open batch is not empty, or a block is absent;
    * MEMORY_LIMIT where the system refuses memory
    */
-  beginSnapshot(since: number, valuesOnly?: boolean): SnapshotBegun;
+  beginSnapshot(
+    ...asked: [since: number, valuesOnly?: boolean, minSightings?: number, maxAge?: number]
+  ): SnapshotBegun;
   /**
    * The next rows of the open snapshot; undefined when all were read, and the snapshot is over then. They are
    * of one table, each key once in all of the snapshot, in no order that means anything. At most `maxBytes`

@@ -44,7 +44,7 @@ export function sumOfLives(counts: readonly (LifeCounts | undefined)[]): LifeCou
 }
 
 /** The longest ttl, and the most sightings that a policy can ask for. */
-const MOST_LIFE = 2 ** 29 - 1;
+export const MOST_LIFE = 2 ** 29 - 1;
 
 /**
  * Words of a whole row in a table with a policy, after the state of its optimizer: u32 in the bits of a

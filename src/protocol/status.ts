@@ -3,6 +3,7 @@ import type { ErrorCode } from '../common/errors.js';
 import type { TablePolicy } from '../engine/policies.js';
 import type { Life } from './liveness.js';
 import type { PeerId } from './map.js';
+import type { ServedRows } from './saving.js';
 
 /** The progress of the recovery of a data shard. */
 export interface RecoveryStats {
@@ -135,6 +136,8 @@ export interface PlanStatus {
   barrier?: true;
   /** Names of the tables of an export; absent: all. */
   tables?: string[];
+  /** Rows of tables with a policy that readers of an export get; absent: all that are admitted. */
+  served?: ServedRows;
   /** The checkpoint that is being made. */
   underWay?: { number: number; saved: number; shards: number };
   /**

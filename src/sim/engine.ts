@@ -165,8 +165,8 @@ export class RememberingShard implements NativeShard {
     this.real.dropEquations();
   }
 
-  beginSnapshot(since: number, valuesOnly?: boolean): SnapshotBegun {
-    const begun = this.real.beginSnapshot(since, valuesOnly);
+  beginSnapshot(...asked: Parameters<NativeShard['beginSnapshot']>): SnapshotBegun {
+    const begun = this.real.beginSnapshot(...asked);
     this.taken = this.content();
     return begun;
   }

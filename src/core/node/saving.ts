@@ -219,7 +219,8 @@ export class Saving {
       if (owner?.gen !== gen || !owner.complete || order.begun.get(key) === gen) continue;
       order.begun.set(key, gen);
       this.unlessRefused(owner, () => {
-        const snapshot = owner.snapshot(since, order.message.kind === 'export');
+        const { kind, served = {} } = order.message;
+        const snapshot = owner.snapshot(since, kind === 'export' ? served : undefined);
         const nothing = { tables: new Map<number, StoredTable>(), bytes: 0, rows: 0, read: false, open: 0 };
         this.saves.push({ owner, snapshot, segments: [], ...nothing });
       });

@@ -7,6 +7,7 @@
 import type { NativeShard } from '../../engine/native.js';
 import type { SnapshotRows } from '../../engine/snapshots.js';
 import type { DedupEntry } from '../../protocol/messages.js';
+import type { ServedRows } from '../../protocol/saving.js';
 
 /** The owner that makes the snapshot. A snapshot is void when the ownership ends. */
 export interface SnapshotOwner {
@@ -31,9 +32,12 @@ export class ShardSnapshot {
     readonly position: number,
     readonly dedup: readonly DedupEntry[],
     wanted: number,
-    valuesOnly: boolean,
+    served: ServedRows | undefined,
   ) {
-    const { stamp, since, bytes } = owner.native.beginSnapshot(wanted, valuesOnly);
+    const { native } = owner;
+    const { stamp, since, bytes } = served
+      ? native.beginSnapshot(wanted, true, served.minFrequency ?? 0, served.maxAge ?? 0)
+      : native.beginSnapshot(wanted);
     this.stamp = stamp;
     this.since = since;
     this.bytesLeft = bytes;

@@ -19,6 +19,16 @@ export const LIFE_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'life: an export with other thresholds adds to files of the old ones',
+    file: 'scheduler/saving/saver',
+    from: '!addsTo(plan, known)',
+    to: 'plan.url !== known.url',
+    scenario: {
+      test: 'test/library/serving/gone.test.ts',
+      because: 'a schedule has no exports',
+    },
+  },
+  {
     name: 'life: keys are listed while rows that say who is gone are lost',
     file: 'node/queries',
     from: 'if (!owner.native.tableReady(table))',

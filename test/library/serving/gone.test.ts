@@ -8,6 +8,7 @@ import { digest } from '../../../src/library/tools/digest.js';
 import { load } from '../../../src/library/tools/load.js';
 import { checkParity } from '../../../src/library/tools/parity.js';
 import { checkpointOfSegment, type Manifest } from '../../../src/protocol/checkpoints.js';
+import { shardCount } from '../../../src/protocol/map.js';
 import { Random } from '../../../src/sim/random.js';
 import { readManifest, readSegment } from '../../../src/stores/checkpoint/checkpoints.js';
 import { compactCheckpoint } from '../../../src/stores/checkpoint/compact.js';
@@ -151,4 +152,58 @@ it('a chain of checkpoints forgets rows that were deleted; a restore has the dig
   const loaded = await client((await cluster({ code: 'none', ps: 1 })).address);
   await load(loaded, url);
   expect(await digest(loaded)).toEqual(expected);
+});
+
+const keysOfExport = async (url: string): Promise<number[]> =>
+  [...(await contentOf(await openPlace(url))).keys()]
+    .map((row) => Number(row.split(' ')[1]))
+    .sort((a, b) => a - b);
+
+it('readers of an export get rows that are admitted, seen often and young enough', async () => {
+  const job = await client((await cluster({ code: '1+1', ps: 2, groups: 1 })).address);
+  const table = await job.createTable({ name: 'items', ...COUNTING, policy: { counter: 2 } });
+  const push = (...keys: number[]) =>
+    table.push(keysOf(...keys), new Float32Array(keys.length * DIM).fill(1));
+  // One shard, so one clock: keys 1, 2 and 3 are seen once, twice and thrice.
+  expect(shardCount(job.clusterMap.pools[0]!)).toBe(1);
+  await push(1, 2, 2, 3, 3, 3);
+  const urls = { all: temporaryDirectory(), often: temporaryDirectory(), young: temporaryDirectory() };
+  const plans = { all: undefined, often: { minFrequency: 3 }, young: { maxAge: 2 } };
+  const made = async (name: keyof typeof plans) => {
+    await saveNow(job, name);
+    return keysOfExport(urls[name]);
+  };
+  for (const name of ['all', 'often', 'young'] as const) {
+    const served = plans[name];
+    await setSavePlan(job, name, { ...PLAN, url: urls[name], kind: 'export', ...(served && { served }) });
+  }
+  expect([await made('all'), await made('often'), await made('young')]).toEqual([[2, 3], [3], [2, 3]]);
+  const reader = await openExport(urls.young, { everyMs: 0 });
+  onTestFinished(() => reader.close());
+  expect(reader.pull('items', keysOf(2))[0]).not.toBe(0);
+  await push(1, 4);
+  for (const _ of [1, 2]) await push(4, 4);
+  // Keys 2 and 3 are too old now: the increment takes them away.
+  expect([await made('all'), await made('often'), await made('young')]).toEqual([
+    [1, 2, 3, 4],
+    [3, 4],
+    [1, 4],
+  ]);
+  const { number, shards } = await readManifest(await openPlace(urls.young));
+  expect(shards[0]!.segments.length).toBeGreaterThan(1);
+  expect(await removedIn(await openPlace(urls.young), { number, shards } as Manifest)).toEqual([
+    'items 2',
+    'items 3',
+  ]);
+  await reader.refresh();
+  expect([...reader.pull('items', keysOf(1, 2, 3))]).toEqual([
+    ...new Array<number>(DIM).fill(1),
+    ...new Array<number>(2 * DIM).fill(0),
+  ]);
+  // Other thresholds begin anew.
+  await setSavePlan(job, 'young', { ...PLAN, url: urls.young, kind: 'export', served: { maxAge: 3 } });
+  expect(await made('young')).toEqual([1, 2, 3, 4]);
+  await setSavePlan(job, 'often', { ...PLAN, url: urls.often, kind: 'export', served: { minFrequency: 2 } });
+  expect(await made('often')).toEqual([1, 2, 3, 4]);
+  expect((await job.status()).saving?.find(({ name }) => name === 'young')?.served).toEqual({ maxAge: 3 });
 });
