@@ -38,7 +38,7 @@ export {
   type OptimizerSpec,
   optimizerOf,
 } from './engine/optimizers.js';
-export type { TablePolicy } from './engine/policies.js';
+export type { LifeCounts, TablePolicy } from './engine/policies.js';
 export type { ScheduleKind, ScheduleSpec } from './engine/schedules.js';
 export {
   type CheckpointResult,
@@ -98,6 +98,7 @@ export {
   listTables,
   showTable,
   type TableInfo,
+  type TableLife,
   type TablePage,
 } from './library/tools/tables.js';
 export type { LogFields, Logger } from './net/log.js';
@@ -128,6 +129,7 @@ export type {
   SavedCopy,
   ScalingStatus,
 } from './protocol/messages.js';
+export type { ServedRows } from './protocol/saving.js';
 export type {
   BackgroundKind,
   Histogram,

@@ -49,7 +49,7 @@ describe('TypeScript', () => {
 
   it('protocol and core import only each other, the errors and the types of the engine', () => {
     // The codec is the one outsider: it is a function from bytes to values.
-    const engine = 'native|optimizers|schedules|policies';
+    const engine = 'native|optimizers|schedules|policies|snapshots';
     const allowed = new RegExp(
       `^src/(core/|protocol/|common/errors\\.ts|engine/(${engine})\\.ts)|^msgpackr$`,
     );

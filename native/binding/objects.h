@@ -61,6 +61,7 @@ class ShardObject : public Napi::ObjectWrap<ShardObject> {
   Napi::Value endSnapshot(const Napi::CallbackInfo& info);
   Napi::Value snapshotBytes(const Napi::CallbackInfo& info);
   Napi::Value loadRows(const Napi::CallbackInfo& info);
+  Napi::Value unloadRows(const Napi::CallbackInfo& info);
   Napi::Value readValues(const Napi::CallbackInfo& info);
   Napi::Value extents(const Napi::CallbackInfo& info);
   Napi::Value extentsOf(const Napi::CallbackInfo& info);

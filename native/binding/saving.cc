@@ -21,6 +21,7 @@ struct Piece {
   std::uint32_t table = 0;
   Napi::BigUint64Array keys;
   Napi::Float32Array values, state;
+  Napi::BigUint64Array removed;
 
   bool allocate(Napi::Env env, const Table& from, std::size_t rows, RowArrays& to) {
     const TableSpec& spec = from.spec();
@@ -28,9 +29,13 @@ struct Piece {
     keys = unzeroed<Napi::BigUint64Array, std::uint64_t>(env, rows);
     if (made(keys)) values = unzeroed<Napi::Float32Array, float>(env, rows * spec.dim);
     if (made(values)) state = unzeroed<Napi::Float32Array, float>(env, rows * (spec.width() - spec.dim));
-    if (env.IsExceptionPending() || !made(state)) return false;
-    to = {keys.Data(), reinterpret_cast<std::uint8_t*>(values.Data()),
-          reinterpret_cast<std::uint8_t*>(state.Data())};
+    if (made(state) && to.removedCount)
+      removed = unzeroed<Napi::BigUint64Array, std::uint64_t>(env, to.removedCount);
+    if (env.IsExceptionPending() || !made(state) || (to.removedCount && !made(removed))) return false;
+    to.keys = keys.Data();
+    to.values = reinterpret_cast<std::uint8_t*>(values.Data());
+    to.state = reinterpret_cast<std::uint8_t*>(state.Data());
+    if (to.removedCount) to.removed = removed.Data();
     return true;
   }
 };
@@ -42,9 +47,13 @@ Napi::Value ShardObject::beginSnapshot(const Napi::CallbackInfo& info) {
   if (!open(env)) return env.Undefined();
   Arguments arguments(info);
   const std::uint32_t since = arguments.u32();
+  Serving serving;
+  serving.valuesOnly = arguments.more() && arguments.boolean();
+  if (arguments.more()) serving.minSightings = arguments.u32();
+  if (arguments.more()) serving.maxAge = arguments.u32();
   if (!arguments.ok()) return env.Undefined();
   SnapshotBegun begun;
-  if (const Fault fault = shard_->beginSnapshot(since, begun)) return fail(env, fault);
+  if (const Fault fault = shard_->beginSnapshot(since, begun, serving)) return fail(env, fault);
   auto object = Napi::Object::New(env);
   object.Set("stamp", begun.stamp);
   object.Set("since", begun.since);
@@ -70,6 +79,7 @@ Napi::Value ShardObject::readSnapshot(const Napi::CallbackInfo& info) {
   object.Set("keys", piece.keys);
   object.Set("values", piece.values);
   object.Set("state", piece.state);
+  if (!piece.removed.IsEmpty()) object.Set("removed", piece.removed);
   return object;
 }
 
@@ -100,6 +110,21 @@ Napi::Value ShardObject::loadRows(const Napi::CallbackInfo& info) {
   rows.stateCount = state.ElementLength();
   Status status;
   if (const Fault fault = shard_->loadRows(rows, status)) return fail(env, fault);
+  return Napi::Number::New(env, static_cast<int>(status));
+}
+
+Napi::Value ShardObject::unloadRows(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  Arguments arguments(info);
+  LoadedRows rows;
+  rows.table = arguments.u32();
+  const Napi::BigUint64Array keys = arguments.keys();
+  if (!arguments.ok()) return env.Undefined();
+  rows.keys = keys.Data();
+  rows.keyCount = keys.ElementLength();
+  Status status;
+  if (const Fault fault = shard_->unloadRows(rows, status)) return fail(env, fault);
   return Napi::Number::New(env, static_cast<int>(status));
 }
 

@@ -34,6 +34,7 @@ Napi::Function ShardObject::define(Napi::Env env) {
                       InstanceMethod<&S::endSnapshot>("endSnapshot"),
                       InstanceAccessor<&S::snapshotBytes>("snapshotBytes"),
                       InstanceMethod<&S::loadRows>("loadRows"),
+                      InstanceMethod<&S::unloadRows>("unloadRows"),
                       InstanceMethod<&S::readValues>("readValues"),
                       InstanceMethod<&S::extents>("extents"),
                       InstanceMethod<&S::extentsOf>("extentsOf"),
@@ -329,10 +330,11 @@ Napi::Value ShardObject::stats(const Napi::CallbackInfo& info) {
     item.Set("absentKeyBlocks", static_cast<double>(stats[i].absentKeyBlocks));
     item.Set("absentRowBlocks", static_cast<double>(stats[i].absentRowBlocks));
     const LifeCounts& counts = stats[i].counts;
-    if (stats[i].hasPolicy) {
+    if (stats[i].hasPolicy || counts.deleted) {
       auto life = Napi::Object::New(env);
       life.Set("expired", static_cast<double>(counts.expired));
       life.Set("rare", static_cast<double>(counts.rare));
+      life.Set("deleted", static_cast<double>(counts.deleted));
       life.Set("refused", static_cast<double>(counts.refused));
       item.Set("life", life);
     }

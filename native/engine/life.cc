@@ -12,13 +12,38 @@ namespace kintsugi {
 static constexpr std::uint32_t kSweeps = 8;
 /** Slots that a push looks at in any case, and further ones for each of its keys. */
 static constexpr std::size_t kLeastSwept = 64, kSweptPerKey = 8;
+/** Snapshots whose clocks are known: increments to older ones name all rows that are not served. */
+static constexpr std::size_t kMostClocks = 256;
 
-void Table::removeGone(BlockSet& slots) const {
+void Table::removeUnserved(BlockSet& slots, const Serving& serving) const {
   if (!first_ || !extent_) return;
   slots.remove(0);
   const std::uint32_t now = clock();
   for (std::uint32_t slot = first_; slot < extent_; slot++) {
-    if (tags()[slot] && isGone(slot, now)) slots.remove(slot);
+    if (tags()[slot] && !isServed(slot, now, serving)) slots.remove(slot);
+  }
+}
+
+void Table::noteClock(std::uint32_t stamp) {
+  if (!first_) return;
+  if (clocks_.size() == kMostClocks) clocks_.erase(clocks_.begin());
+  clocks_.push_back({stamp, clock()});
+}
+
+// Sightings of a row only grow. One that was seen too seldom was not served before, unless its key had
+// another row, which was removed since then.
+void Table::listUnserved(std::uint32_t since, const Serving& serving,
+                         std::vector<std::uint64_t>& tags) const {
+  if (!first_ || !extent_) return;
+  const std::uint32_t now = clock();
+  std::uint32_t then = 0;
+  for (const Clock& each : clocks_) {
+    if (each.stamp == since) then = each.clock;
+  }
+  for (std::uint32_t slot = first_; slot < extent_; slot++) {
+    const std::uint64_t tag = this->tags()[slot];
+    if (!tag || !isSeen(slot, serving) || isServed(slot, now, serving)) continue;
+    if (!then || stamps_.isNewer(slot, since) || isServed(slot, then, serving)) tags.push_back(tag);
   }
 }
 
@@ -100,11 +125,35 @@ void Shard::startAgain(const Plan& plan) {
   Table& t = *plan.table;
   const std::uint32_t now = t.clock();
   beginRows(t);
+  gone_.clear();
   for (const std::uint32_t slot : plan.slots) {
     if (!t.isGone(slot, now)) continue;
     t.countGone(slot);
+    noteRemoved(t, gone_ = {slot});
     putInitial(t, slot);
   }
+}
+
+// A whole row comes in place of one that was gone. The slot of a new key has zeros, and was never seen.
+void Shard::countReplaced(Table& t, std::uint32_t slot) {
+  if (!t.lifeOf(slot).last) return;
+  if (t.isGone(slot, t.clock())) t.countGone(slot);
+  noteRemoved(t, gone_ = {slot});
+}
+
+// A row that is gone already went by itself.
+void Shard::countDeleted(const Plan& plan) {
+  Table& t = *plan.table;
+  const std::uint32_t now = t.hasPolicy() ? t.clock() : 0;
+  std::size_t deleted = 0;
+  for (const std::uint32_t slot : plan.slots) {
+    if (t.hasPolicy() && t.isGone(slot, now)) {
+      t.countGone(slot);
+    } else {
+      deleted++;
+    }
+  }
+  t.countDeleted(deleted);
 }
 
 // Rows that were not seen often enough take no step: `steps` goes on without them.

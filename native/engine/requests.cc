@@ -151,6 +151,7 @@ Status Shard::push(View section) {
     if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
     if (!request_.tables[i].width) {
+      countDeleted(plan);
       deleteRows(*plan.table, plan.slots);
     } else if (request_.mode) {
       applyRows(request_.tables[i], plan);
@@ -242,6 +243,7 @@ void Shard::applyRows(const RequestTable& r, const Plan& plan) {
   addKeys(plan, false);
   for (std::uint32_t i = 0; i < r.count; i++) {
     const std::uint32_t slot = plan.slots[i], place = t.batch().touch(slot);
+    if (t.hasPolicy()) countReplaced(t, slot);
     kernels().replaceRow(t.row(slot), r.rows + i * bytes, bytes, t.spec().stride(), t.batch().delta(place),
                          place & kAddTo);
     if (t.hasPolicy()) takeLife(t, slot, place);
@@ -251,6 +253,7 @@ void Shard::applyRows(const RequestTable& r, const Plan& plan) {
 // Rows become zeros, so that nothing of them is left, in parities, too. Slots are ascending, each once.
 void Shard::deleteRows(Table& t, const std::vector<std::uint32_t>& slots) {
   if (slots.empty()) return;
+  noteRemoved(t, slots);
   initial_.assign(t.spec().width(), 0);
   for (const std::uint32_t slot : slots) {
     const std::uint32_t place = t.batch().touch(slot);
@@ -258,7 +261,6 @@ void Shard::deleteRows(Table& t, const std::vector<std::uint32_t>& slots) {
                          initial_.size() * 4, t.spec().stride(), t.batch().delta(place), place & kAddTo);
   }
   t.removeKeys(slots);
-  deletedAfter_ = snapshots_;
 }
 
 std::uint8_t* Shard::copyRows(const RequestTable& r, const Plan& plan, std::uint8_t* out) {

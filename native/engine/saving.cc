@@ -9,7 +9,7 @@ namespace kintsugi {
 static constexpr std::size_t kMaxLoadedRows = std::size_t{1} << 30;
 static constexpr Fault kReservedKey{"KEY_RESERVED", "the key 2^64-1 is reserved"};
 
-Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun) {
+Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun, const Serving& serving) {
   if (snapshot_) return badArgument("a snapshot of this shard is open");
   if (dirty()) return badArgument("a snapshot begins after a flush");
   if (absentBlocks(kKeys) || absentBlocks(kRows)) return badArgument("blocks of this shard are absent");
@@ -17,13 +17,13 @@ Fault Shard::beginSnapshot(std::uint32_t since, SnapshotBegun& begun) {
     const Change change(*this, *t);
     if (!t->stamps().settle(t->extent(), snapshots_)) return kNoMemory;
   }
-  if (since > snapshots_ || since <= deletedAfter_) since = 0;
-  // Files that only add rows would leave rows that are gone, and the ages of the others.
+  if (since > snapshots_ || since <= forgotten_) since = 0;
   for (const auto& [id, t] : tables_) {
-    if (t->hasPolicy()) since = 0;
+    if (t->hasPolicy() && !serving.valuesOnly) since = 0;
   }
+  for (const auto& [id, t] : tables_) t->noteClock(snapshots_ + 1);
   snapshot_ = std::make_unique<Snapshot>(*memory_);
-  for (const auto& [id, t] : tables_) snapshot_->add(*t, since);
+  for (const auto& [id, t] : tables_) snapshot_->add(*t, since, serving);
   begun = {++snapshots_, since, snapshot_->rows(), snapshot_->bytes()};
   return {};
 }
@@ -80,6 +80,36 @@ Fault Shard::loadRows(const LoadedRows& rows, Status& status) {
   } else {
     status = Status::MemoryLimit;
   }
+  return {};
+}
+
+// Rows that are in no snapshot need no note.
+void Shard::noteRemoved(Table& t, const std::vector<std::uint32_t>& slots) {
+  if (snapshots_) forgotten_ = std::max(forgotten_, t.noteRemoved(slots, snapshots_));
+}
+
+Fault Shard::unloadRows(const LoadedRows& rows, Status& status) {
+  if (dirty()) return badArgument("rows are unloaded after a flush");
+  if (rows.keyCount > kMaxLoadedRows) return badArgument("too many rows in one call");
+  if (plans_.empty()) plans_.resize(1);
+  Plan& plan = plans_[0];
+  plan.table = find(rows.table);
+  if (!plan.table) {
+    status = Status::UnknownTable;
+    return {};
+  }
+  Table& t = *plan.table;
+  if (t.absent(kKeys).count() || t.absent(kRows).count())
+    return badArgument("blocks of this table are absent");
+  const RequestTable keys{rows.table, static_cast<std::uint32_t>(rows.keyCount), 0,
+                          reinterpret_cast<const std::uint8_t*>(rows.keys), nullptr};
+  status = collectTags(keys, plan) ? Status::Applied : Status::KeyReserved;
+  if (status != Status::Applied) return {};
+  planDeletion(plan);
+  if (snapshot_) snapshot_->keep(t, plan.slots);
+  const Change change(*this, t);
+  noteRemoved(t, plan.slots);
+  t.unload(plan.slots);
   return {};
 }
 

@@ -114,10 +114,12 @@ class Shard {
                      EquationsResult& result);
   void dropEquations() { equations_.clear(); }
 
-  /** A snapshot of all rows that changed after snapshot `since` began, as they are now; of all rows if
-   * `since` is 0 or not a number that this shard has given, if rows were deleted after that one, or if a
-   * table has a policy. The open batch must be empty, and no block absent; one snapshot at a time. */
-  Fault beginSnapshot(std::uint32_t since, SnapshotBegun& begun);
+  /** A snapshot of all rows that changed after snapshot `since` began, as they are now, and of the keys whose
+   * rows went since then; of all rows if `since` is 0 or not a number that this shard has given, or if too
+   * many rows went. So, too, if a table has a policy, unless nobody wants more than values: the ages of rows
+   * that have not changed are others. A chain of snapshots has the same `serving`. The open batch must be
+   * empty, and no block absent; one snapshot at a time. */
+  Fault beginSnapshot(std::uint32_t since, SnapshotBegun& begun, const Serving& serving = {});
   /** The next rows of the open snapshot. When there are none, `allocate` is not called and the snapshot is
    * over. MEMORY_LIMIT: the system refused memory for what changed; `endSnapshot` is left to do. */
   Fault readSnapshot(std::size_t maxBytes, const AllocateRows& allocate);
@@ -128,6 +130,8 @@ class Shard {
    * Only for a shard that nobody follows, because no delta is made. Applied, or a status and nothing is
    * changed. */
   Fault loadRows(const LoadedRows& rows, Status& status);
+  /** Removes rows from a shard that nobody follows. Keys without a row are passed over. */
+  Fault unloadRows(const LoadedRows& rows, Status& status);
   /** Writes the values of each key that has a row to the key's place in `into`, and 1 to its place in
    * `found`. For a key without a row, writes its initial value if `initial`, else nothing. `count`: keys with
    * a row. */
@@ -189,11 +193,14 @@ class Shard {
   void addKeys(const Plan& plan, bool initialize);
   void applyGradients(const RequestTable& r, Plan& plan);
   void applyRows(const RequestTable& r, const Plan& plan);
+  void noteRemoved(Table& t, const std::vector<std::uint32_t>& slots);
   void deleteRows(Table& t, const std::vector<std::uint32_t>& slots);
   void beginRows(const Table& t);
   void putInitial(Table& t, std::uint32_t slot);
   // The life of rows (life.cc), in tables with a policy.
   void startAgain(const Plan& plan);
+  void countReplaced(Table& t, std::uint32_t slot);
+  static void countDeleted(const Plan& plan);
   void admit(const RequestTable& r, const Plan& plan, RowSteps& steps);
   void seeRows(const Plan& plan, std::size_t distinct);
   void takeLife(Table& t, std::uint32_t slot, std::uint32_t place);
@@ -225,7 +232,7 @@ class Shard {
   BlockPairs missing_;
   std::unique_ptr<Snapshot> snapshot_;  // the open one
   std::uint32_t snapshots_ = 0;         // begun so far; while it is 0 there are no stamps
-  std::uint32_t deletedAfter_ = 0;      // `snapshots_` when rows were deleted last
+  std::uint32_t forgotten_ = 0;         // since this snapshot or an older one, not all removed keys are known
 
   Request request_;
   std::vector<DeltaTable> delta_;
@@ -244,7 +251,7 @@ class Shard {
   std::vector<std::uint32_t> inverse_;  // for each key of the request its rank
   std::vector<float> gradients_;
   std::vector<float> initial_;
-  std::vector<std::uint32_t> sightings_, admittedSlots_, admittedPlaces_, swept_;
+  std::vector<std::uint32_t> sightings_, admittedSlots_, admittedPlaces_, swept_, gone_;
 };
 
 }  // namespace kintsugi

@@ -59,6 +59,28 @@ void Stamps::mark(const std::vector<std::uint32_t>& slots) {
   }
 }
 
+std::uint32_t Removals::add(const std::vector<std::uint64_t>& tags, std::uint32_t newest, std::size_t most) {
+  std::uint32_t forgotten = 0;
+  if (tags.size() > most) {
+    all_.clear();
+    forgotten = newest;
+  } else {
+    for (const std::uint64_t tag : tags) all_.push_back({tag, newest});
+    if (all_.size() > most) {
+      forgotten = all_[all_.size() - most - 1].stamp;
+      const auto end =
+          std::find_if(all_.begin(), all_.end(), [&](const Removal& r) { return r.stamp > forgotten; });
+      all_.erase(all_.begin(), end);
+    }
+  }
+  charge_.set(all_.capacity() * sizeof(Removal));
+  return forgotten;
+}
+
+void Removals::list(std::uint32_t since, std::vector<std::uint64_t>& tags) const {
+  for (auto at = all_.rbegin(); at != all_.rend() && at->stamp >= since; ++at) tags.push_back(at->tag);
+}
+
 static std::size_t rowBytes(const TableSpec& spec) {
   return sizeof(std::uint64_t) + spec.width() * std::size_t{4};
 }
@@ -95,18 +117,20 @@ static void copyRows(const Table& table, std::uint32_t clock, const std::uint32_
   }
 }
 
-void Snapshot::add(const Table& table, std::uint32_t since) {
+void Snapshot::add(const Table& table, std::uint32_t since, const Serving& serving) {
   Part part;
   part.table = &table;
   part.left.fill(table.extent());
   if (since) table.stamps().removeOlder(since, part.left);
   for (const std::uint32_t slot : table.freeSlots()) part.left.remove(slot);
-  table.removeGone(part.left);
+  table.removeUnserved(part.left, serving);
   if (table.hasPolicy()) part.clock = table.clock();
-  if (!part.left.count()) return;
+  if (since) part.removed = table.removedSince(since, serving);
+  if (!part.left.count() && part.removed.empty()) return;
   rows_ += part.left.count();
-  bytes_ += part.left.count() * rowBytes(table.spec());
-  sets_.set(sets_.bytes() + part.left.bytes());
+  const std::size_t removed = part.removed.size() * sizeof(std::uint64_t);
+  bytes_ += part.left.count() * rowBytes(table.spec()) + removed;
+  sets_.set(sets_.bytes() + part.left.bytes() + removed);
   parts_.push_back(std::move(part));
 }
 
@@ -121,12 +145,13 @@ void Snapshot::drop(const Table& table) {
   Part* const part = find(table);
   if (!part) return;
   for (const Page& page : part->pages) charge_.set(charge_.bytes() - page.room * rowBytes(table.spec()));
-  sets_.set(sets_.bytes() - part->left.bytes());
+  sets_.set(sets_.bytes() - part->left.bytes() - part->removed.size() * sizeof(std::uint64_t));
   const auto place = static_cast<std::size_t>(
       std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return &p == part; }) - parts_.begin());
   parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(place));
   if (place < left_) left_--;
   if (place < kept_) kept_--;
+  if (place < removed_) removed_--;
 }
 
 void Snapshot::keep(const Table& table, const std::vector<std::uint32_t>& slots) {
@@ -187,7 +212,24 @@ Snapshot::Part* Snapshot::choose(std::size_t maxBytes) {
   return kept_ < parts_.size() ? &parts_[kept_] : nullptr;
 }
 
+// False if there are no removed keys left. The last ones of a part come first.
+bool Snapshot::readRemoved(std::size_t maxBytes, const AllocateRows& allocate) {
+  while (removed_ < parts_.size() && parts_[removed_].removed.empty()) removed_++;
+  if (removed_ == parts_.size()) return false;
+  Part& part = parts_[removed_];
+  const std::size_t most = std::max<std::size_t>(1, maxBytes / sizeof(std::uint64_t));
+  const std::size_t count = std::min(part.removed.size(), most), rest = part.removed.size() - count;
+  RowArrays to;
+  to.removedCount = count;
+  if (!allocate(*part.table, 0, to)) return true;
+  if (to.removed) std::copy_n(part.removed.data() + rest, count, to.removed);
+  part.removed.resize(rest);
+  sets_.set(sets_.bytes() - count * sizeof(std::uint64_t));
+  return true;
+}
+
 bool Snapshot::read(std::size_t maxBytes, const AllocateRows& allocate) {
+  if (readRemoved(maxBytes, allocate)) return true;
   Part* part = choose(maxBytes);
   if (!part) return false;
   const std::size_t max = std::max<std::size_t>(1, maxBytes / rowBytes(part->table->spec()));

@@ -18,6 +18,14 @@ namespace kintsugi {
 
 class Table;
 
+/** Which rows of a snapshot are for readers that serve them. A table without a policy has no words of lives,
+ * and all of its rows are. */
+struct Serving {
+  bool valuesOnly = false;         // false: all rows are wanted, with their state
+  std::uint32_t minSightings = 0;  // rows that were seen less often, or are not admitted, are left out
+  std::uint32_t maxAge = 0;        // rows that were last seen more steps ago are left out; 0: none
+};
+
 /** The stamp of each slot of a table: the number of the newest snapshot that had begun before the slot's last
  * change. A stamp may be higher than that, and then an unchanged row counts as changed. Snapshots count from
  * 1. Slots that are not covered changed after the newest snapshot began. A change sets one bit per slot,
@@ -30,6 +38,10 @@ class Stamps {
   /** Before a snapshot begins; `newest` is the one before it, or 0. Covers the slots below `count`. False if
    * the system refuses memory. */
   bool settle(std::uint32_t count, std::uint32_t newest);
+  /** The stamp of the slot is `since` or higher. `settle` came before. */
+  bool isNewer(std::uint32_t slot, std::uint32_t since) const {
+    return since <= base_ || slot >= covered_ || stamps_[slot] >= since - base_;
+  }
   /** Removes the slots from `slots` whose stamps are below `since`. */
   void removeOlder(std::uint32_t since, BlockSet& slots) const;
   /** Rows at these slots changed. Slots that are not covered are passed over. */
@@ -43,11 +55,36 @@ class Stamps {
   std::uint32_t base_ = 0, covered_ = 0, room_ = 0;  // room is a multiple of 64
 };
 
-/** Where rows go: keys u64[n], values f32[n * dim], state f32[n * (width - dim)]. */
+/** Keys of a table that were removed, each with the number of the newest snapshot that had begun before. Keys
+ * that were removed before the first snapshot are in none, and are not noted. */
+class Removals {
+ public:
+  explicit Removals(Memory& memory) : charge_(memory, Counts::Besides) {}
+
+  /** `newest` never falls. Where more than `most` keys would be known, the oldest are forgotten. Returns the
+   * highest number of a forgotten one, or 0: snapshots since that number, or an older one, have all rows. */
+  std::uint32_t add(const std::vector<std::uint64_t>& tags, std::uint32_t newest, std::size_t most);
+  /** Appends the tags that were removed after snapshot `since` began; a tag may come twice. */
+  void list(std::uint32_t since, std::vector<std::uint64_t>& tags) const;
+  std::size_t bytes() const { return charge_.bytes(); }
+
+ private:
+  struct Removal {
+    std::uint64_t tag;
+    std::uint32_t stamp;
+  };
+  Charge charge_;
+  std::vector<Removal> all_;  // stamps ascend
+};
+
+/** Where rows go: keys u64[n], values f32[n * dim], state f32[n * (width - dim)]; and keys whose rows are
+ * gone, u64[removedCount]. */
 struct RowArrays {
   std::uint64_t* keys = nullptr;
   std::uint8_t* values = nullptr;
   std::uint8_t* state = nullptr;
+  std::uint64_t* removed = nullptr;
+  std::size_t removedCount = 0;  // set before memory is asked for
 };
 
 /** Called once with the table and the number of rows: sets the arrays, or returns false to give up. */
@@ -57,9 +94,9 @@ class Snapshot {
  public:
   explicit Snapshot(Memory& memory) : charge_(memory, Counts::Besides), sets_(memory, Counts::Besides) {}
 
-  /** Before the first `keep` and `read`: rows of `table` whose stamp is at least `since`; 0 for all. Tables
-   * come in the order of their ids. */
-  void add(const Table& table, std::uint32_t since);
+  /** Before the first `keep` and `read`: rows of `table` whose stamp is at least `since`, and keys that were
+   * removed since then and are not there; 0: all rows. Tables come in the order of their ids. */
+  void add(const Table& table, std::uint32_t since, const Serving& serving);
   /** Rows, and bytes of their keys, values and state, in all of it. */
   std::uint64_t rows() const { return rows_; }
   std::uint64_t bytes() const { return bytes_; }
@@ -76,7 +113,7 @@ class Snapshot {
   std::size_t memoryBytes() const { return charge_.bytes() + sets_.bytes(); }
 
   /** The next rows, all of one table: at most `maxBytes` of keys, values and state, but at least one row.
-   * False when there are none. */
+   * Keys that were removed come before all rows, without any. False when there are none. */
   bool read(std::size_t maxBytes, const AllocateRows& allocate);
 
  private:
@@ -88,22 +125,25 @@ class Snapshot {
   /** The rows of one table that are still to be handed out. */
   struct Part {
     const Table* table;
-    BlockSet left;            // slots whose rows were neither handed out nor kept
-    std::uint32_t from = 0;   // no slot before this one is left
-    std::size_t kept = 0;     // rows in pages
-    std::uint32_t clock = 0;  // of a table with a policy, when the snapshot began
-    std::deque<Page> pages;   // the last one takes more rows
+    BlockSet left;                       // slots whose rows were neither handed out nor kept
+    std::uint32_t from = 0;              // no slot before this one is left
+    std::size_t kept = 0;                // rows in pages
+    std::uint32_t clock = 0;             // of a table with a policy, when the snapshot began
+    std::deque<Page> pages;              // the last one takes more rows
+    std::vector<std::uint64_t> removed;  // keys that are still to be handed out
   };
 
   Part* find(const Table& table);
   Page* pageFor(Part& part, std::size_t rows);
   Part* choose(std::size_t maxBytes);
+  bool readRemoved(std::size_t maxBytes, const AllocateRows& allocate);
   void takeKept(Part& part, std::size_t rows, RowArrays to);
   void giveUp();
 
   Charge charge_, sets_;
   std::deque<Part> parts_;            // by id of the table
   std::size_t left_ = 0, kept_ = 0;   // see `choose`
+  std::size_t removed_ = 0;           // parts before it have no removed keys left
   std::vector<std::uint32_t> slots_;  // scratch
   std::uint64_t rows_ = 0, bytes_ = 0;
   bool broken_ = false;

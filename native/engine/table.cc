@@ -4,6 +4,9 @@
 
 namespace kintsugi {
 
+/** Removed keys that are known take at most so many, or so much of the rows: what is more costs the next
+ * increment of a file all rows. */
+static constexpr std::size_t kLeastRemoved = 1024, kRowsPerRemoved = 4;
 /** Distance of prefetch, in keys. */
 static constexpr std::size_t kAhead = 16;
 
@@ -14,6 +17,7 @@ Table::Table(Memory& memory, const TableSpec& spec)
       index_(memory),
       batch_(spec.stride()),
       stamps_(memory),
+      removals_(memory),
       first_(spec.policy.any() ? 1 : 0),
       lifeAt_(first_ ? (spec.width() - kLifeWords) * 4 : 0) {}
 
@@ -76,10 +80,46 @@ void Table::removeKeys(const std::vector<std::uint32_t>& slots) {
   freed_.insert(freed_.end(), slots.begin(), slots.end());
 }
 
+std::uint32_t Table::noteRemoved(const std::vector<std::uint32_t>& slots, std::uint32_t newest) {
+  std::vector<std::uint64_t> gone;
+  for (const std::uint32_t slot : slots) {
+    // Readers never had a row that was not admitted.
+    if (!first_ || lifeOf(slot).sightings >= spec_.policy.admitAt) gone.push_back(tags()[slot]);
+  }
+  return removals_.add(gone, newest, std::max<std::size_t>(kLeastRemoved, extent_ / kRowsPerRemoved));
+}
+
+std::vector<std::uint64_t> Table::removedSince(std::uint32_t since, const Serving& serving) const {
+  std::vector<std::uint64_t> gone;
+  removals_.list(since, gone);
+  std::vector<std::uint32_t> slots(gone.size());
+  index_.findMany(gone.data(), gone.size(), slots.data());
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < gone.size(); i++) {
+    const bool isThere = slots[i] != kNone && (!first_ || isServed(slots[i], clock(), serving));
+    if (!isThere) gone[kept++] = gone[i];
+  }
+  gone.resize(kept);
+  listUnserved(since, serving, gone);
+  std::sort(gone.begin(), gone.end());
+  gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
+  for (std::uint64_t& tag : gone) tag--;
+  return gone;
+}
+
 void Table::closeBatch() {
   batch_.clear();
   free_.insert(free_.end(), freed_.begin(), freed_.end());
   freed_.clear();
+}
+
+void Table::unload(const std::vector<std::uint32_t>& slots) {
+  for (const std::uint32_t slot : slots) {
+    index_.remove(tags()[slot], slot);
+    storeAt<std::uint64_t>(columns_[kKeys].data(), slot, 0);
+    std::memset(row(slot), 0, spec_.stride());
+  }
+  free_.insert(free_.end(), slots.begin(), slots.end());
 }
 
 void Table::enter(const std::vector<std::uint64_t>& tags, std::vector<std::uint32_t>& slots,

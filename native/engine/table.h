@@ -19,10 +19,10 @@
 
 namespace kintsugi {
 
-/** Since the table is in this shard object: rows that went by themselves, and gradients that changed nothing
- * because their row had not been seen often enough. */
+/** Since the table is in this shard object: rows that went by themselves, rows that were deleted, and
+ * gradients that changed nothing because their row had not been seen often enough. */
 struct LifeCounts {
-  std::uint64_t expired = 0, rare = 0, refused = 0;
+  std::uint64_t expired = 0, rare = 0, deleted = 0, refused = 0;
 };
 
 class Table {
@@ -42,10 +42,18 @@ class Table {
   const BlockSet& absent(ColumnKind kind) const { return absent_[kind]; }
   Stamps& stamps() { return stamps_; }
   const Stamps& stamps() const { return stamps_; }
+  /** Rows at these slots are about to be removed, after snapshot `newest` began; see `Removals::add`. */
+  std::uint32_t noteRemoved(const std::vector<std::uint32_t>& slots, std::uint32_t newest);
+  /** Keys of rows that snapshot `since` may have had and that one that begins now has not, each once. All
+   * blocks are present. */
+  std::vector<std::uint64_t> removedSince(std::uint32_t since, const Serving& serving) const;
+  /** Snapshot `stamp` begins. */
+  void noteClock(std::uint32_t stamp);
   /** Slots below the extent that have no key. */
   const std::vector<std::uint32_t>& freeSlots() const { return free_; }
   std::size_t bytes() const {
-    return columns_[kKeys].bytes() + columns_[kRows].bytes() + index_.bytes() + stamps_.bytes();
+    return columns_[kKeys].bytes() + columns_[kRows].bytes() + index_.bytes() + stamps_.bytes() +
+           removals_.bytes();
   }
 
   /** `makeRoom` may move all rows. */
@@ -70,8 +78,15 @@ class Table {
     const std::uint32_t ttl = spec_.policy.ttlOf(life.sightings);
     return ttl && ageOf(slot, clock) > ttl;
   }
-  /** Takes away slots that a snapshot of a table with a policy does not have: 0 and those of gone rows. */
-  void removeGone(BlockSet& slots) const;
+  /** A row with a key is in a snapshot that began at this clock. */
+  bool isServed(std::uint32_t slot, std::uint32_t clock, const Serving& serving) const {
+    if (isGone(slot, clock)) return false;
+    if (!serving.valuesOnly) return true;
+    return isSeen(slot, serving) && (!serving.maxAge || ageOf(slot, clock) <= serving.maxAge);
+  }
+  /** Takes away slots that a snapshot of a table with a policy does not have: 0 and those of rows that are
+   * not served. */
+  void removeUnserved(BlockSet& slots, const Serving& serving) const;
   /** Gives kNone to slots of gone rows of a table with a policy. The blocks of all rows are present. */
   void hideGone(std::vector<std::uint32_t>& slots) const;
   struct Life {
@@ -97,6 +112,7 @@ class Table {
   std::uint32_t nextStep() const { return std::min(clock() + 1, kMostSteps); }
   /** A row that is gone is to become nothing, or a new row. */
   void countGone(std::uint32_t slot);
+  void countDeleted(std::size_t rows) { counts_.deleted += rows; }
   void countRefused(std::size_t gradients) { counts_.refused += gradients; }
   const LifeCounts& counts() const { return counts_; }
   /** Slots that one push looks at, to evict those that are gone. */
@@ -120,6 +136,8 @@ class Table {
   void removeKeys(const std::vector<std::uint32_t>& slots);
   /** Empties the open batch; slots of removed keys can be used from now on. */
   void closeBatch();
+  /** Removes the rows at these slots, ascending and each once, without a delta. */
+  void unload(const std::vector<std::uint32_t>& slots);
   /** Gives slots to those tags that have kNone, without a delta. They are not there, but may come twice; at
    * most `newKeys` are distinct. `makeRoom(newKeys)` came before. */
   void enter(const std::vector<std::uint64_t>& tags, std::vector<std::uint32_t>& slots,
@@ -145,6 +163,13 @@ class Table {
 
  private:
   void rebuild();
+  bool isSeen(std::uint32_t slot, const Serving& serving) const {
+    return !serving.valuesOnly ||
+           lifeOf(slot).sightings >= std::max(spec_.policy.admitAt, serving.minSightings);
+  }
+  /** Appends the tags of rows that were served when snapshot `since` began, or could have been, and are not
+   * any more, but for those whose keys are among the removed ones. */
+  void listUnserved(std::uint32_t since, const Serving& serving, std::vector<std::uint64_t>& tags) const;
   bool isListed(std::uint32_t slot) const;
   void applyKeys(const DeltaTable& d);
   /** The next slot of which no key was ever there. */
@@ -157,6 +182,11 @@ class Table {
   BlockSet absent_[2];
   OpenBatch batch_;
   Stamps stamps_;
+  Removals removals_;
+  struct Clock {
+    std::uint32_t stamp, clock;
+  };
+  std::vector<Clock> clocks_;  // of a table with a policy, when its newest snapshots began
   std::uint32_t extent_ = 0;
   std::vector<std::uint32_t> free_;   // the last one is used first
   std::vector<std::uint32_t> freed_;  // in the open batch, where a slot has one change of its key

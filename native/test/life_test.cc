@@ -143,6 +143,181 @@ TEST(slots_of_rows_that_are_gone_are_used_again) {
   CHECK(shard->totalsAreRight());
 }
 
+TEST(rows_that_are_deleted_or_replaced_are_counted_by_what_they_were) {
+  const TableSpec spec = living({3, 0, 0, 0});
+  auto shard = shardWith(spec);
+  pushed(*shard, gradients(spec, {1, 2, 3}));
+  pushed(*shard, {spec.id, 0, {1, 1, 9}, {}});
+  CHECK_EQ(shard->stats()[0].counts.deleted, 1u);
+  // Without a sweep: whole rows bring no step, and the last gradients look at few slots.
+  Table& t = const_cast<Table&>(*shard->table(spec.id));
+  flushed(*shard);
+  t.setLife(0, {t.clock() + 10, 0});
+  CHECK(listed(*shard, spec).empty());
+  pushed(*shard, {spec.id, 0, {2}, {}});
+  const TableStats after = shard->stats()[0];
+  CHECK_EQ(after.counts.deleted, 1u);
+  CHECK_EQ(after.counts.expired, 1u);
+  PartData whole{spec.id, spec.width(), {3, 3, 4}, {}};
+  whole.rows.assign(3 * std::size_t{spec.width()}, 0);
+  pushed(*shard, whole, 1);
+  CHECK_EQ(shard->stats()[0].counts.expired, 2u);
+}
+
+/** Keys that an increment of values says are gone, ascending. */
+std::vector<std::uint64_t> removedSince(Shard& shard, std::uint32_t since, std::uint32_t& stamp,
+                                        const Serving& serving = {true, 0, 0}) {
+  flushed(shard);
+  SnapshotBegun begun;
+  CHECK(!shard.beginSnapshot(since, begun, serving));
+  CHECK_EQ(begun.since, since);
+  stamp = begun.stamp;
+  std::vector<std::uint64_t> keys;
+  for (bool more = true; more;) {
+    more = false;
+    std::vector<std::uint64_t> piece;
+    // Few at a time, and rows are not asked for.
+    CHECK(!shard.readSnapshot(24, [&](const Table&, std::size_t, RowArrays& to) {
+      more = to.removedCount > 0;
+      piece.resize(to.removedCount);
+      to.removed = piece.data();
+      return more;
+    }));
+    keys.insert(keys.end(), piece.begin(), piece.end());
+  }
+  shard.endSnapshot();
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+/** Keys of the rows of a snapshot, ascending. */
+std::vector<std::uint64_t> keysIn(Shard& shard, std::uint32_t since, const Serving& serving,
+                                  std::uint32_t& stamp) {
+  flushed(shard);
+  SnapshotBegun begun;
+  CHECK(!shard.beginSnapshot(since, begun, serving));
+  stamp = begun.stamp;
+  std::vector<std::uint64_t> keys;
+  for (bool more = true; more;) {
+    more = false;
+    std::vector<std::uint64_t> piece, removed;
+    std::vector<std::uint8_t> values, state;
+    CHECK(!shard.readSnapshot(1 << 20, [&](const Table& table, std::size_t rows, RowArrays& to) {
+      more = true;
+      piece.resize(rows);
+      removed.resize(to.removedCount);
+      values.resize(rows * table.spec().dim * 4 + 4);
+      state.resize(rows * table.spec().width() * 4 + 4);
+      to.keys = piece.data();
+      to.values = values.data();
+      to.state = state.data();
+      to.removed = removed.data();
+      return true;
+    }));
+    keys.insert(keys.end(), piece.begin(), piece.end());
+  }
+  CHECK_EQ(begun.rows, keys.size());
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+TEST(an_increment_has_the_keys_that_went_and_did_not_come_back) {
+  const TableSpec spec = living({3, 0, 0, 0});
+  auto shard = shardWith(spec);
+  std::vector<std::uint64_t> many(40);
+  std::iota(many.begin(), many.end(), 100);
+  pushed(*shard, gradients(spec, many));
+  std::uint32_t first, second, third;
+  CHECK(removedSince(*shard, 0, first).empty());
+  pushed(*shard, {spec.id, 0, {100, 101, 102, 999}, {}});
+  pushed(*shard, gradients(spec, {101}));
+  CHECK(removedSince(*shard, first, second) == std::vector<std::uint64_t>({100, 102}));
+  // All but 101 and 7 go by themselves, evicted or not.
+  for (int step = 0; step < 4; step++) pushed(*shard, gradients(spec, {7, 101}));
+  std::vector<std::uint64_t> rest(many.begin() + 3, many.end());
+  CHECK(removedSince(*shard, second, third) == rest);
+  rest.insert(rest.begin(), {100, 102});
+  CHECK(removedSince(*shard, first, third) == rest);
+  // A second shard loads what this one has saved.
+  auto loaded = shardWith(spec);
+  pushed(*loaded, gradients(spec, {100, 101}));
+  flushed(*loaded);
+  LoadedRows gone;
+  gone.table = spec.id;
+  gone.keys = rest.data();
+  gone.keyCount = rest.size();
+  Status status;
+  CHECK(!loaded->unloadRows(gone, status));
+  CHECK(status == Status::Applied);
+  CHECK(listed(*loaded, spec) == std::vector<std::uint64_t>{101});
+  CHECK(loaded->totalsAreRight());
+  pushed(*loaded, gradients(spec, {100}));
+  CHECK_EQ(loaded->stats()[0].extent, 3u);  // its slot is used again
+}
+
+TEST(readers_get_rows_that_are_admitted_seen_often_and_young_enough) {
+  const TableSpec spec = living({9, 0, 0, 2});
+  auto shard = shardWith(spec);
+  const Serving often{true, 3, 0}, young{true, 0, 2};
+  std::uint32_t a, b, c, d;
+  pushed(*shard, gradients(spec, {1, 2, 2, 3, 3, 3}));
+  CHECK(removedSince(*shard, 0, a).empty());
+  const auto keysOf = [&](std::uint32_t since, const Serving& serving, std::uint32_t& stamp) {
+    return keysIn(*shard, since, serving, stamp);
+  };
+  CHECK(keysOf(0, {true, 0, 0}, a) == std::vector<std::uint64_t>({2, 3}));
+  CHECK(keysOf(0, often, b) == std::vector<std::uint64_t>{3});
+  CHECK(keysOf(0, {}, c) == std::vector<std::uint64_t>({1, 2, 3}));
+  CHECK(keysOf(0, young, c) == std::vector<std::uint64_t>({2, 3}));
+  // An increment has what is admitted now, and no word about what never was.
+  pushed(*shard, gradients(spec, {1, 4}));
+  CHECK(keysOf(a, {true, 0, 0}, a) == std::vector<std::uint64_t>{1});
+  CHECK(removedSince(*shard, b, b, often).empty());
+  for (int step = 0; step < 2; step++) pushed(*shard, gradients(spec, {4}));
+  // 2 and 3 are three steps old, 1 is two.
+  CHECK(removedSince(*shard, c, d, young) == std::vector<std::uint64_t>({2, 3}));
+  CHECK(removedSince(*shard, d, d, young).empty());
+  pushed(*shard, gradients(spec, {4}));
+  CHECK(removedSince(*shard, d, d, young) == std::vector<std::uint64_t>{1});
+  // A key that begins again is not admitted yet, whether its old row was evicted before or not.
+  for (int step = 0; step < 7; step++) pushed(*shard, gradients(spec, {4}));
+  CHECK(removedSince(*shard, a, a) == std::vector<std::uint64_t>({1, 2, 3}));
+  pushed(*shard, gradients(spec, {1, 2}));
+  CHECK(removedSince(*shard, a, a).empty());
+  pushed(*shard, gradients(spec, {1}));
+  CHECK(keysOf(a, {true, 0, 0}, a) == std::vector<std::uint64_t>{1});
+  Table& t = const_cast<Table&>(*shard->table(spec.id));
+  t.setLife(0, {t.clock() + 10, 0});
+  pushed(*shard, gradients(spec, {1, 4}));
+  CHECK(removedSince(*shard, a, a) == std::vector<std::uint64_t>({1, 4}));
+}
+
+TEST(too_many_removed_keys_make_a_snapshot_whole) {
+  TableSpec spec = living({0, 0, 0, 0});
+  auto shard = shardWith(spec);
+  std::vector<std::uint64_t> many(2000);
+  std::iota(many.begin(), many.end(), 0);
+  pushed(*shard, gradients(spec, many));
+  std::uint32_t since = 0, stamp;
+  saved(*shard, spec, since, stamp);
+  const std::uint32_t first = stamp;
+  many.resize(600);
+  pushed(*shard, {spec.id, 0, many, {}});
+  since = first;
+  CHECK_EQ(saved(*shard, spec, since, stamp).keys.size(), 0u);
+  CHECK_EQ(since, first);
+  const std::uint32_t second = stamp;
+  std::iota(many.begin(), many.end(), 1000);
+  pushed(*shard, {spec.id, 0, many, {}});
+  // The oldest keys are forgotten, so only the newer snapshot can be added to.
+  since = second;
+  CHECK_EQ(saved(*shard, spec, since, stamp).keys.size(), 0u);
+  CHECK_EQ(since, second);
+  since = first;
+  CHECK_EQ(saved(*shard, spec, since, stamp).keys.size(), 800u);
+  CHECK_EQ(since, 0u);
+}
+
 TEST(rare_rows_go_sooner) {
   const TableSpec spec = living({8, 3, 2, 0});
   auto shard = shardWith(spec);

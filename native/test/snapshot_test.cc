@@ -16,27 +16,31 @@ struct Piece {
   std::uint32_t table = 0;
   std::vector<std::uint64_t> keys;
   std::vector<float> values, state;
+  std::vector<std::uint64_t> removed;
 };
 
 /** False when the snapshot is over. */
 bool readPiece(Shard& shard, std::size_t maxBytes, Piece& piece) {
   bool called = false;
   CHECK(!shard.readSnapshot(maxBytes, [&](const Table& table, std::size_t rows, RowArrays& to) {
-    CHECK(!called && rows > 0);
+    CHECK(!called && (rows > 0) != (to.removedCount > 0));
     called = true;
     piece.table = table.spec().id;
     piece.keys.resize(rows);
     piece.values.resize(rows * table.spec().dim);
     piece.state.resize(rows * (table.spec().width() - table.spec().dim));
-    to = {piece.keys.data(), reinterpret_cast<std::uint8_t*>(piece.values.data()),
-          reinterpret_cast<std::uint8_t*>(piece.state.data())};
+    piece.removed.resize(to.removedCount);
+    to.keys = piece.keys.data();
+    to.values = reinterpret_cast<std::uint8_t*>(piece.values.data());
+    to.state = reinterpret_cast<std::uint8_t*>(piece.state.data());
+    to.removed = piece.removed.data();
     return true;
   }));
   return called;
 }
 
 std::size_t bytesOf(const Piece& piece) {
-  return piece.keys.size() * 8 + (piece.values.size() + piece.state.size()) * 4;
+  return (piece.keys.size() + piece.removed.size()) * 8 + (piece.values.size() + piece.state.size()) * 4;
 }
 
 void addTo(Contents& contents, const Piece& piece, const Table& table) {
@@ -57,6 +61,14 @@ LoadedRows loaded(const Piece& piece) {
 
 Status load(Shard& shard, const Piece& piece) {
   Status status;
+  if (!piece.removed.empty()) {
+    LoadedRows gone;
+    gone.table = piece.table;
+    gone.keys = piece.removed.data();
+    gone.keyCount = piece.removed.size();
+    CHECK(!shard.unloadRows(gone, status));
+    CHECK(status == Status::Applied && shard.totalsAreRight());
+  }
   CHECK(!shard.loadRows(loaded(piece), status));
   return status;
 }
@@ -151,7 +163,7 @@ class History {
     if (shard_->dirty()) flushed(*shard_);
     Tracked& t = tables_[random_.below(3)];
     const PartData data = rowsFor(t, 1);
-    Piece piece{t.spec.id, data.keys, {}, {}};
+    Piece piece{t.spec.id, data.keys, {}, {}, {}};
     for (std::size_t i = 0; i < data.keys.size(); i++) {
       const float* row = data.rows.data() + i * data.width;
       piece.values.insert(piece.values.end(), row, row + t.spec.dim);
@@ -286,8 +298,8 @@ bool readAll(History& h, Taken& taken) {
     if (!readPiece(shard, maxBytes, piece)) return true;
     const TableSpec& spec = shard.table(piece.table)->spec();
     const std::size_t row = 8 + spec.width() * 4;
-    CHECK(bytesOf(piece) <= maxBytes || piece.keys.size() == 1);
-    CHECK_EQ(bytesOf(piece), piece.keys.size() * row);
+    CHECK(bytesOf(piece) <= maxBytes || piece.keys.size() + piece.removed.size() == 1);
+    CHECK_EQ(bytesOf(piece), piece.keys.size() * row + piece.removed.size() * 8);
     CHECK_EQ(h.memory()->used(), shard.bytes());
     taken.rows += piece.keys.size();
     taken.bytes += bytesOf(piece);
@@ -296,13 +308,12 @@ bool readAll(History& h, Taken& taken) {
 }
 
 TEST(snapshotsAreOneInstant) {
-  std::uint32_t wholes = 0;  // because rows were removed
+  std::size_t removed = 0;
   for (std::uint64_t round = 0; round < 6; round++) {
     History h(seed * 100 + round);
     for (int i = 0; i < 20; i++) h.push(true);
     if (round % 2) h.recoverWithHoles();
     auto follower = std::make_unique<Follower>();
-    std::uint32_t wholeAgain = 0;
     std::map<std::uint32_t, Contents> at;  // content when each snapshot began
     at[0] = {};
     std::uint32_t complete = 0;
@@ -315,8 +326,7 @@ TEST(snapshotsAreOneInstant) {
       SnapshotBegun begun, second;
       CHECK(!h.shard().beginSnapshot(since, begun));
       CHECK_EQ(begun.stamp, n);
-      CHECK(begun.since == since || begun.since == 0);
-      wholeAgain += since && since < n && !begun.since;
+      CHECK_EQ(begun.since, since < n ? since : 0);
       CHECK(h.shard().beginSnapshot(since, second));  // one at a time
       at[n] = now;
       Taken taken;
@@ -328,6 +338,12 @@ TEST(snapshotsAreOneInstant) {
       for (const Piece& piece : taken.pieces) addTo(got, piece, *h.shard().table(piece.table));
       // Added to the content when `since` began, the snapshot gives the content now, and nothing else.
       Contents sum = at[begun.since];
+      for (const Piece& piece : taken.pieces) {
+        for (const std::uint64_t key : piece.removed) {
+          CHECK(!got[piece.table].count(key));
+          removed += sum[piece.table].erase(key);
+        }
+      }
       for (const auto& [table, rows] : got) {
         for (const auto& [key, row] : rows) sum[table][key] = row;
       }
@@ -339,11 +355,10 @@ TEST(snapshotsAreOneInstant) {
       }
     }
     CHECK(complete >= 2);
-    wholes += wholeAgain;
     if (h.shard().dirty()) flushed(h.shard());
     checkSame(contentsOf(h.shard()), h.contents());
   }
-  CHECK(wholes > 0);
+  CHECK(removed > 0);
 }
 
 TEST(valuesByKey) {
@@ -351,7 +366,7 @@ TEST(valuesByKey) {
   const TableSpec spec = tableSpec(2, 7, OptimizerKind::Adagrad, InitializerKind::Normal);
   CHECK(!shard.addTable(spec));
   Random random(seed);
-  Piece piece{2, {}, {}, {}};
+  Piece piece{2, {}, {}, {}, {}};
   for (std::uint64_t key = 0; key < 900; key += 3) {
     piece.keys.push_back(key);
     for (std::uint32_t x = 0; x < spec.width(); x++)

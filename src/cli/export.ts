@@ -1,6 +1,7 @@
 /** `kintsugi export`: writes the values of tables for programs that serve them, once or again and again. */
 import type { Command } from 'commander';
 import { KintsugiError } from '../common/errors.js';
+import { MOST_LIFE } from '../engine/policies.js';
 import { bytesText, countText, timeText } from '../fleet/local/text.js';
 import type { Client } from '../library/client/client.js';
 import { saveNow, setSavePlan } from '../library/tools/checkpoints.js';
@@ -8,7 +9,7 @@ import { CHECKPOINT_PLAN, isSamePlace, type SavePlan } from '../protocol/saving.
 import type { PlanStatus } from '../protocol/status.js';
 import { absolutePlace, asFailure, DEFAULT_KEEP, everyOption, keepOption } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { size, withScheduler } from './flags.js';
+import { integer, size, withScheduler } from './flags.js';
 import { hint } from './hints.js';
 
 const DEFAULT_EVERY_MS = 20_000;
@@ -21,6 +22,8 @@ interface ExportFlags extends ConnectFlags {
   tables?: string[];
   keep?: number;
   rate?: number;
+  minFrequency?: number;
+  maxAge?: number;
   once: boolean;
   stop: boolean;
   json: boolean;
@@ -31,8 +34,8 @@ const NO_PLACES: Readonly<Record<string, string>> = { once: 'export --once', sto
 
 /** `export now`: one more by the plan that the job has, which stays as it is. */
 async function runNow(flags: ExportFlags): Promise<void> {
-  const { name, once, stop, every, tables, keep, rate } = flags;
-  if (once || stop || (every ?? tables ?? keep ?? rate) !== undefined)
+  const { name, once, stop } = flags;
+  if (once || stop || changes(flags))
     throw new KintsugiError('BAD_ARGUMENT', 'export now takes nothing else than --name and --json');
   const text = await withClient(flags, async (client) => {
     const known = (await client.status()).saving?.find((plan) => plan.name === name);
@@ -43,6 +46,10 @@ async function runNow(flags: ExportFlags): Promise<void> {
   });
   process.stdout.write(`${text}\n`);
 }
+
+/** A flag says how the plan is to be. */
+const changes = ({ every, tables, keep, rate, minFrequency, maxAge }: ExportFlags): boolean =>
+  (every ?? tables ?? keep ?? rate ?? minFrequency ?? maxAge) !== undefined;
 
 async function run(place: string | undefined, flags: ExportFlags): Promise<void> {
   const { name, stop, once } = flags;
@@ -55,8 +62,7 @@ async function run(place: string | undefined, flags: ExportFlags): Promise<void>
     const text = `"${place}" is no place: kintsugi ${meant}; ${folder}`;
     throw new KintsugiError('BAD_ARGUMENT', text);
   }
-  const { every, tables, keep, rate } = flags;
-  if (stop && (once || (place ?? every ?? tables ?? keep ?? rate) !== undefined))
+  if (stop && (once || place !== undefined || changes(flags)))
     throw new KintsugiError('BAD_ARGUMENT', 'export --stop takes nothing else than --name');
   const text = await withClient(flags, async (client) => {
     const plans = (await client.status()).saving ?? [];
@@ -93,7 +99,7 @@ async function made(client: Client, { name, json }: ExportFlags, newest?: number
 /** The plan of this name with what the flags change. A plan with another place begins anew. */
 function planOf(
   place: string | undefined,
-  { name, every, tables, keep, rate, once }: ExportFlags,
+  { name, every, tables, keep, rate, once, ...flags }: ExportFlags,
   plans: readonly PlanStatus[],
   client: Client,
 ): SavePlan {
@@ -108,6 +114,8 @@ function planOf(
   for (const table of tables ?? []) client.table(table);
   const before = known?.url === url ? known : undefined;
   const chosen = tables ?? before?.tables;
+  const { minFrequency = before?.served?.minFrequency ?? 0, maxAge = before?.served?.maxAge ?? 0 } = flags;
+  const served = { ...(minFrequency > 0 && { minFrequency }), ...(maxAge > 0 && { maxAge }) };
   return {
     url,
     everyMs: every ?? before?.everyMs ?? (once ? 0 : DEFAULT_EVERY_MS),
@@ -115,6 +123,7 @@ function planOf(
     rate: rate ?? before?.rate ?? 0,
     kind: 'export',
     ...(chosen && { tables: chosen }),
+    ...((minFrequency > 0 || maxAge > 0) && { served }),
   };
 }
 
@@ -145,6 +154,16 @@ export function registerExport(program: Command): void {
       '--rate <size>',
       'bytes per second that each PS reads; 0 = what requests leave (default: as it is, at first 0)',
       size('--rate'),
+    )
+    .option(
+      '--min-frequency <n>',
+      'only rows that were seen n times, of tables with a policy; 0 = all (default: as it is)',
+      integer('--min-frequency', 0, MOST_LIFE),
+    )
+    .option(
+      '--max-age <steps>',
+      'only rows that were last seen at most so long ago; 0 = all (default: as it is)',
+      integer('--max-age', 0, MOST_LIFE),
     )
     .option('--name <name>', 'name of these exports, where a job has several', EXPORTS)
     .option('--once', 'make one now and wait for it; more only with --every', false)

@@ -1,7 +1,9 @@
 /** Tables as `kintsugi status` shows them: all of a few, and of many those that are the largest. */
+import { LIFE_REASONS, type LifeCounts } from '../engine/policies.js';
 import { sizesOf, type TableSize } from '../fleet/dashboard/tables.js';
 import { bytesText, countText, table } from '../fleet/local/text.js';
 import type { JobSnapshot } from '../library/client/observe.js';
+import { livesOf, type TableLife } from '../library/tools/tables.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { integer } from './flags.js';
@@ -20,12 +22,51 @@ export interface SizedTables {
   missing: readonly string[];
 }
 
+function looked(flags: ConnectFlags): Promise<JobSnapshot | undefined> {
+  return withClient(flags, (client) => client.observe(), { waitForJob: false }).catch(() => undefined);
+}
+
 /** Asks all PS how large the tables are; undefined: they cannot be asked. */
 export async function sizedTables(flags: ConnectFlags): Promise<SizedTables | undefined> {
-  const look = await withClient(flags, (client) => client.observe(), { waitForJob: false }).catch(
-    (): JobSnapshot | undefined => undefined,
-  );
+  const look = await looked(flags);
   return look && { sizes: sizesOf(look), missing: look.missing };
+}
+
+/** Counts by table, and the nodes that did not tell theirs. */
+export interface TableLives {
+  lives: ReadonlyMap<string, TableLife>;
+  missing: readonly string[];
+}
+
+/** Asks all PS what went from the tables; undefined: no table has a policy, or the PS cannot be asked. */
+export async function tableLives(status: JobStatus, flags: ConnectFlags): Promise<TableLives | undefined> {
+  if (!status.tables.some(({ policy }) => policy)) return undefined;
+  const look = await looked(flags);
+  return look && { lives: livesOf(look.nodes), missing: look.missing };
+}
+
+/** The status with the counts of its tables. */
+export function withLives(status: JobStatus, told: TableLives | undefined) {
+  const tables = status.tables.map((each) => {
+    const life = told?.lives.get(each.name);
+    return { ...each, ...(life && { life }) };
+  });
+  return { ...status, tables };
+}
+
+/** Lines about rows that went, of `most` tables and their PS. */
+export function lifeLines(told: TableLives | undefined, most: number): string[] {
+  if (!told || told.lives.size === 0) return [];
+  const reasons = Object.keys(LIFE_REASONS) as (keyof LifeCounts)[];
+  const counts = (life: LifeCounts) => reasons.map((reason) => countText(life[reason]));
+  const rows = [...told.lives]
+    .slice(0, most)
+    .flatMap(([name, { nodes, ...all }]) => [
+      [name, 'all', ...counts(all)],
+      ...Object.entries(nodes).map(([node, life]) => ['', node, ...counts(life)]),
+    ]);
+  const missing = told.missing.length > 0 ? [`without ${told.missing.join(', ')}: no answer`] : [];
+  return [...table(['rows gone from', 'on', ...Object.values(LIFE_REASONS)], rows, 2), ...missing];
 }
 
 /** Lines for people. `sized`: undefined where all tables are shown, or where the sizes are not known. */

@@ -15,7 +15,17 @@ import type { ConnectFlags } from './connected.js';
 import { clientTlsOf, DEFAULT_SCHEDULER, tokenOf, withScheduler } from './flags.js';
 import { hint } from './hints.js';
 import { progressLine } from './scale.js';
-import { type SizedTables, sizedTables, TABLES_SHOWN, tableLines, tablesAsked } from './status-tables.js';
+import {
+  lifeLines,
+  type SizedTables,
+  sizedTables,
+  TABLES_SHOWN,
+  type TableLives,
+  tableLines,
+  tableLives,
+  tablesAsked,
+  withLives,
+} from './status-tables.js';
 
 interface StatusFlags extends ConnectFlags {
   tables: number;
@@ -30,6 +40,8 @@ export interface StatusShown {
   tables?: number;
   /** Sizes of the tables, if there are more of them. */
   sized?: SizedTables | undefined;
+  /** Rows that went from the tables. */
+  lives?: TableLives | undefined;
 }
 
 function stateOf(node: NodeStatus, leaving: ReadonlySet<string>): string {
@@ -72,7 +84,7 @@ const LOCAL: ConnectFlags = { scheduler: DEFAULT_SCHEDULER, connectTimeout: 0 };
 
 /** Text for people; programs use --json. */
 export function renderStatus(status: JobStatus, shown: StatusShown = {}): string {
-  const { flags = LOCAL, tables = TABLES_SHOWN, sized } = shown;
+  const { flags = LOCAL, tables = TABLES_SHOWN, sized, lives } = shown;
   const lines = [`job ${status.job}  map epoch ${status.epoch}  redundancy ${status.redundancy}`];
   for (const reason of status.reasons) lines.push(`  ${reason}`);
   for (const warning of status.warnings) lines.push(`  warning: ${warning}`);
@@ -101,6 +113,8 @@ export function renderStatus(status: JobStatus, shown: StatusShown = {}): string
   lines.push(...table(['pool', 'code', 'groups', 'shards'], pools, 2), '');
   const listed = tableLines(status, tables, sized, flags);
   if (listed.length > 0) lines.push(...listed, '');
+  const gone = lifeLines(lives, tables);
+  if (gone.length > 0) lines.push(...gone, '');
   const replicas = (status.replicas ?? []).map(replicaRow);
   const heads = ['replica', 'share', 'tables', 'ready', 'shards', 'lag', 'batches behind'];
   if (replicas.length > 0) lines.push(...table(heads, replicas, 3), '');
@@ -130,13 +144,14 @@ async function run(flags: StatusFlags): Promise<void> {
     tls: clientTlsOf(flags),
     connectTimeoutMs: flags.connectTimeout,
   });
+  const lives = await tableLives(status, flags);
   if (flags.json) {
-    process.stdout.write(`${JSON.stringify(status, null, 2)}\n`);
+    process.stdout.write(`${JSON.stringify(withLives(status, lives), null, 2)}\n`);
     return;
   }
   const { tables } = flags;
   const sized = status.tables.length > tables ? await sizedTables(flags) : undefined;
-  process.stdout.write(harmless(renderStatus(status, { flags, tables, sized })));
+  process.stdout.write(harmless(renderStatus(status, { flags, tables, sized, lives })));
 }
 
 export function registerStatus(program: Command): void {

@@ -8,7 +8,7 @@ import { KintsugiError } from '../common/errors.js';
 import { SETTING_FLAGS, type Setting, settingText } from '../engine/optimizers.js';
 import { policyText } from '../engine/policies.js';
 import type { ScheduleSpec } from '../engine/schedules.js';
-import { bytesText, countText, harmless, table } from '../fleet/local/text.js';
+import { bytesText, countText, harmless, lifeText, table } from '../fleet/local/text.js';
 import type { TableChanges } from '../library/client/options.js';
 import { listTables, showTable, type TableInfo } from '../library/tools/tables.js';
 import { saidWhile } from '../net/repeats.js';
@@ -72,7 +72,7 @@ async function runList(flags: ListFlags): Promise<void> {
 
 async function runShow(name: string, flags: ShowFlags): Promise<void> {
   const { table: info, missing } = await withClient(flags, (client) => showTable(client, name));
-  const { pool, dim, optimizer, initializer, seed, policy, shards, rows, bytes } = info;
+  const { pool, dim, optimizer, initializer, seed, policy, shards, rows, bytes, life } = info;
   print(flags.json, { ...info, missing }, () => {
     const pairs = [
       ['table', info.name],
@@ -85,6 +85,8 @@ async function runShow(name: string, flags: ShowFlags): Promise<void> {
       ['shards', `${shards}`],
       ['rows', countText(rows)],
       ['memory', bytesText(bytes)],
+      ...(life ? [['gone', lifeText(life)] as const] : []),
+      ...Object.entries(life?.nodes ?? {}).map(([node, each]) => [`  on ${node}`, lifeText(each)] as const),
     ] as const;
     return [...pairs.map(([head, value]) => `${head.padEnd(12)} ${value}`), ...unheard(missing)];
   });

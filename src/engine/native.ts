@@ -31,6 +31,7 @@ import type { NativeData } from './native-data.js';
 import type { NativeSystem } from './native-system.js';
 import type { OptimizerSpec } from './optimizers.js';
 import type { LifeCounts, TablePolicy } from './policies.js';
+import type { SnapshotBegun, SnapshotRows } from './snapshots.js';
 
 export type { OptimizerSpec };
 
@@ -82,16 +83,8 @@ export interface TableStats {
   extent: number;
   absentKeyBlocks: number;
   absentRowBlocks: number;
-  /** The counts of this object, for a table with a policy. */
+  /** The counts of this object, for a table with a policy, or of which rows were deleted. */
   life?: LifeCounts;
-}
-
-/** Some rows of a snapshot: n keys, n x dim values, and n x (row width - dim) floats of optimizer state. */
-export interface SnapshotRows {
-  table: number;
-  keys: BigUint64Array;
-  values: Float32Array;
-  state: Float32Array;
 }
 
 /**
@@ -186,18 +179,21 @@ export interface NativeShard {
    * Begins a snapshot of the rows as they are now. It holds those that changed after snapshot number `since`
    * of this shard began; all rows if `since` is 0 or a number that this shard has not given, and where it
    * lies 255 snapshots back. Blocks that were installed count as changed, and so do rows that were loaded.
-   * It has all rows, too, if rows were deleted after snapshot `since` began; the answer's `since` is 0 then.
-   * `stamp` is this snapshot's number, from 1: `beginSnapshot(stamp)` will hold what changes from now on.
-   * A snapshot that is given up needs no care. `rows` counts rows with a key, `bytes` their keys, values and
-   * state. The budget refuses nothing here, and a push is never refused because of a snapshot.
+   * It has the keys, too, whose rows went. It has all rows, and the answer's `since` is 0, if too many went,
+   * or if a table has a policy, whose ages change, and more is wanted than values. Values are those of
+   * rows that are admitted, were seen `minSightings` times, and are not older than `maxAge` (0: any age).
+   * `beginSnapshot(stamp)` will hold what changes from now on. A snapshot that is given up needs no care. The
+   * budget refuses nothing here, and a push is never refused because of a snapshot.
    * @throws BAD_ARGUMENT while another one is open, the open batch is not empty, or a block is absent;
    * MEMORY_LIMIT where the system refuses memory
    */
-  beginSnapshot(since: number): { stamp: number; since: number; rows: number; bytes: number };
+  beginSnapshot(
+    ...asked: [since: number, valuesOnly?: boolean, minSightings?: number, maxAge?: number]
+  ): SnapshotBegun;
   /**
    * The next rows of the open snapshot; undefined when all were read, and the snapshot is over then. They are
    * of one table, each key once in all of the snapshot, in no order that means anything. At most `maxBytes`
-   * of keys, values and state, but at least one row.
+   * of keys, values and state, but at least one row. Keys whose rows went come first.
    * @throws BAD_ARGUMENT when no snapshot is open, or `maxBytes` is 0; MEMORY_LIMIT when the system refused
    * memory for rows that changed: the snapshot is lost, and `endSnapshot` is left to do
    */
@@ -213,6 +209,8 @@ export interface NativeShard {
    * @throws BAD_ARGUMENT when the open batch is not empty, or blocks of the table are absent
    */
   loadRows(table: number, keys: BigUint64Array, values: Float32Array, state: Float32Array): number;
+  /** Removes the rows of these keys, as `loadRows` brings rows. Keys without a row are passed over. */
+  unloadRows(table: number, keys: BigUint64Array): number;
   /**
    * Values (dim floats) of the rows that are there, at their keys' places in `into`, and a 1 in `found` (a
    * byte per key); returns how many keys have a row. Places of others are left, or are their initial values.

@@ -13,18 +13,38 @@ export interface TablePolicy {
   counter?: number | undefined;
 }
 
-/** Rows that went by themselves, and gradients of rows that were not admitted yet. */
+/** Rows that went, by reason, and gradients of rows that were not admitted yet. */
 export interface LifeCounts {
-  /** By `ttl`. */
+  /** Rows that went by `ttl`. */
   expired: number;
-  /** By `minFrequency`. */
+  /** Rows that went by `minFrequency`. */
   rare: number;
+  /** Rows that somebody deleted. */
+  deleted: number;
   /** Gradients that were dropped by `counter`. */
   refused: number;
 }
 
+/** Reasons of {@link LifeCounts} as people and metrics call them. */
+export const LIFE_REASONS = {
+  expired: 'expired',
+  rare: 'below frequency',
+  deleted: 'deleted',
+  refused: 'not admitted',
+} as const satisfies Record<keyof LifeCounts, string>;
+
+/** The sum of counts; undefined: there are none. */
+export function sumOfLives(counts: readonly (LifeCounts | undefined)[]): LifeCounts | undefined {
+  const known = counts.filter((each) => each !== undefined);
+  if (known.length === 0) return undefined;
+  const sum: LifeCounts = { expired: 0, rare: 0, deleted: 0, refused: 0 };
+  for (const each of known)
+    for (const name of Object.keys(sum) as (keyof LifeCounts)[]) sum[name] += each[name];
+  return sum;
+}
+
 /** The longest ttl, and the most sightings that a policy can ask for. */
-const MOST_LIFE = 2 ** 29 - 1;
+export const MOST_LIFE = 2 ** 29 - 1;
 
 /**
  * Words of a whole row in a table with a policy, after the state of its optimizer: u32 in the bits of a

@@ -4,6 +4,8 @@ import { ERROR_CODES } from '../common/errors.js';
 export type FieldCheck = (value: unknown) => boolean;
 
 export const natural: FieldCheck = (v) => typeof v === 'number' && Number.isSafeInteger(v) && v >= 0;
+/** A number of 32 bits, as the engine has it. */
+export const word: FieldCheck = (v) => natural(v) && (v as number) < 2 ** 32;
 export const bool: FieldCheck = (v) => typeof v === 'boolean';
 export const text: FieldCheck = (v) => typeof v === 'string' && v.length <= 4096;
 export const optional =

@@ -32,6 +32,14 @@ function decoded(part: string): string {
   }
 }
 
+/** Rows of tables with a policy that an export has: readers do not get the others. */
+export interface ServedRows {
+  /** Rows that were seen so often; rows that are not admitted are never served. */
+  minFrequency?: number;
+  /** Rows that were last seen at most so many steps ago. */
+  maxAge?: number;
+}
+
 /** Content, place and interval of checkpoints. */
 export interface SavePlan {
   /** The place: a directory or `s3://bucket/prefix`. */
@@ -48,15 +56,24 @@ export interface SavePlan {
   tables?: string[];
   /** True: clients hold their pushes back, so that all shards show one instant. For full jobs only. */
   barrier?: boolean;
+  /** Rows of an export; undefined: all that are admitted. */
+  served?: ServedRows;
+}
+
+/** Plans whose files can add to each other's, where they have one place. */
+export function addsTo(plan: SavePlan, other: SavePlan): boolean {
+  const { minFrequency, maxAge } = plan.served ?? {};
+  const same = minFrequency === other.served?.minFrequency && maxAge === other.served?.maxAge;
+  return same && plan.url === other.url && plan.kind === other.kind;
 }
 
 /** Both plans save the same to the same place, at the same times. */
 export function isSamePlan(plan: SavePlan, known: SavePlan): boolean {
-  const { url, everyMs, keep, rate, kind, tables, barrier = false } = plan;
+  const { everyMs, keep, rate, tables, barrier = false } = plan;
   const sameTables = tables?.join() === known.tables?.join();
   const sameTimes = everyMs === known.everyMs && keep === known.keep && rate === known.rate;
-  const sameKind = kind === known.kind && barrier === (known.barrier ?? false);
-  return url === known.url && sameKind && sameTimes && sameTables;
+  const sameKind = barrier === (known.barrier ?? false);
+  return addsTo(plan, known) && sameKind && sameTimes && sameTables;
 }
 
 /** A file of a checkpoint with rows of one shard. The last file of a shard has its de-duplication state. */
@@ -78,6 +95,8 @@ export interface SaveShards {
   kind: SavePlan['kind'];
   /** Tables of an export, by their ids; undefined: all. */
   tables?: number[];
+  /** Rows of an export. */
+  served?: ServedRows;
   rate: number;
   /** True: all shards begin at once, because clients wait for that. */
   barrier: boolean;

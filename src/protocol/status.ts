@@ -1,7 +1,9 @@
 /** The status of a job, which the scheduler tells to people and launchers. */
 import type { ErrorCode } from '../common/errors.js';
+import type { TablePolicy } from '../engine/policies.js';
 import type { Life } from './liveness.js';
 import type { PeerId } from './map.js';
+import type { ServedRows } from './saving.js';
 
 /** The progress of the recovery of a data shard. */
 export interface RecoveryStats {
@@ -134,6 +136,8 @@ export interface PlanStatus {
   barrier?: true;
   /** Names of the tables of an export; absent: all. */
   tables?: string[];
+  /** Rows of tables with a policy that readers of an export get; absent: all that are admitted. */
+  served?: ServedRows;
   /** The checkpoint that is being made. */
   underWay?: { number: number; saved: number; shards: number };
   /**
@@ -207,8 +211,8 @@ export interface JobStatus {
   nodes: NodeStatus[];
   /** Pools with their code (`k+r`) and numbers of groups and of data shards. */
   pools: { name: string; code: string; groups: number; shards: number }[];
-  /** Tables with float32 values per row (`dim`) and kind of optimizer. */
-  tables: { name: string; pool: string; dim: number; optimizer: string }[];
+  /** Tables with float32 values per row (`dim`), kind of optimizer, and policy, if they have one. */
+  tables: { name: string; pool: string; dim: number; optimizer: string; policy?: TablePolicy }[];
   /** Recoveries of data shards. */
   recoveries: RecoveryStats[];
   /**

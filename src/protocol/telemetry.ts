@@ -6,6 +6,7 @@
  * (src/library/observe/rates.ts). So nothing is counted twice, nobody keeps state for an observer, and a job
  * without observers sends nothing. A counter that is lower than before is that of another process.
  */
+import type { LifeCounts } from '../engine/policies.js';
 import type { Allocation } from './goodput.js';
 import type { PeerId } from './map.js';
 
@@ -89,6 +90,8 @@ export interface TableTelemetry {
   rows: number;
   pulledRows: number;
   pushedRows: number;
+  /** For a table with a policy, or of which rows were deleted; of shards that have moved away, too. */
+  life?: LifeCounts;
 }
 
 /** A data shard on the node that owns it. */

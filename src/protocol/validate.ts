@@ -18,6 +18,7 @@ import {
   record,
   text,
   tuple,
+  word,
   wrongField,
 } from './checks.js';
 import { EVENT_KINDS, EVENTS_AT_ONCE, isEventKind, MAX_EVENT_FIELDS } from './events.js';
@@ -124,6 +125,7 @@ const followed = { ...shard, gen: natural, id: natural };
 const lease = { name: text, number: natural, lease: natural };
 
 const saveKind: FieldCheck = (v) => v === 'full job' || v === 'export';
+const served = record({ minFrequency: optional(word), maxAge: optional(word) });
 const plan = record({
   url: text,
   everyMs: natural,
@@ -132,6 +134,7 @@ const plan = record({
   kind: saveKind,
   tables: optional(list(text)),
   barrier: optional(bool),
+  served: optional(served),
 });
 
 const plain: FieldCheck = (v) => either(text, bool)(v) || (typeof v === 'number' && Number.isFinite(v));
@@ -332,6 +335,7 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
     prefix: text,
     kind: saveKind,
     tables: optional(list(natural)),
+    served: optional(served),
     rate: natural,
     barrier: bool,
     shards: list(tuple(natural, natural, natural, natural)),

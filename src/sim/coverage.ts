@@ -46,6 +46,7 @@ const WATCHED: Record<string, string> = {
   checkpoints: 'manifest',
   checkpointsFailed: 'checkpoint.failed',
   increments: 'increment',
+  removedByIncrements: 'removed',
   instants: 'instant',
   restores: 'killAll',
   restored: 'restore.done',

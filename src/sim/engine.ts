@@ -14,9 +14,9 @@ import type {
   NativeMemory,
   NativeShard,
   NativeSink,
-  SnapshotRows,
   TableStats,
 } from '../engine/native.js';
+import type { SnapshotBegun, SnapshotRows } from '../engine/snapshots.js';
 import type { TableSpec } from '../protocol/map.js';
 
 const NOTHING_COMPLETED: CompletedBlocks[] = [];
@@ -165,8 +165,8 @@ export class RememberingShard implements NativeShard {
     this.real.dropEquations();
   }
 
-  beginSnapshot(since: number): ReturnType<NativeShard['beginSnapshot']> {
-    const begun = this.real.beginSnapshot(since);
+  beginSnapshot(...asked: Parameters<NativeShard['beginSnapshot']>): SnapshotBegun {
+    const begun = this.real.beginSnapshot(...asked);
     this.taken = this.content();
     return begun;
   }
@@ -210,6 +210,11 @@ export class RememberingShard implements NativeShard {
   loadRows(table: number, keys: BigUint64Array, values: Float32Array, state: Float32Array): number {
     this.forget();
     return this.real.loadRows(table, keys, values, state);
+  }
+
+  unloadRows(table: number, keys: BigUint64Array): number {
+    this.forget();
+    return this.real.unloadRows(table, keys);
   }
 
   readValues(...args: Parameters<NativeShard['readValues']>): number {

@@ -20,6 +20,7 @@ const KEEP = 2;
 interface SegmentTable {
   dim: number;
   rows: { key: bigint; row: Float32Array }[];
+  removed: bigint[];
 }
 
 /** A file of the place. */
@@ -139,7 +140,7 @@ export class Saves implements CheckpointSide {
       const failed = { kind: 'fetchFailed' as const, token, code: 'PLACE_FAILED' as const, message: 'no' };
       const file = this.files.get(segment.name);
       if (fails || !file) return cluster.answerNode(index, actor, failed);
-      const tables = [...file.tables].map(([name, { dim, rows }]) => {
+      const tables = [...file.tables].map(([name, { dim, rows, removed }]) => {
         const width = rows[0]?.row.length ?? dim;
         const values = new Float32Array(rows.length * dim);
         const state = new Float32Array(rows.length * (width - dim));
@@ -147,7 +148,8 @@ export class Saves implements CheckpointSide {
           values.set(row.subarray(0, dim), i * dim);
           state.set(row.subarray(dim), i * (width - dim));
         }
-        return { name, keys: BigUint64Array.from(rows, ({ key }) => key), values, state };
+        const keys = BigUint64Array.from(rows, ({ key }) => key);
+        return { name, keys, values, state, removed: BigUint64Array.from(removed) };
       });
       const { sessions } = file;
       cluster.answerNode(index, actor, { kind: 'fetched', token, tables, ...(sessions && { sessions }) });
@@ -269,9 +271,10 @@ export class Saves implements CheckpointSide {
       const file = this.files.get(name);
       if (!file || file.torn || file.bytes !== bytes || file.sha256 !== sha256)
         throw new Violation(`a manifest lists ${name}, which is not stored`);
-      for (const [table, { rows }] of file.tables) {
+      for (const [table, { rows, removed }] of file.tables) {
         const known = tables.get(table) ?? new Map<bigint, Float32Array>();
         tables.set(table, known);
+        for (const key of removed) if (known.delete(key)) this.cluster.count('removed');
         for (const { key, row } of rows) known.set(key, row);
       }
       sessions = file.position === position ? file.sessions : undefined;
@@ -294,7 +297,9 @@ function segmentOf({ tables, sessions, position }: StoreEffect): StoredSegment {
     hash = Math.imul(hash ^ word, 0x01000193);
     bytes += 4;
   };
-  for (const { name, keys, values, state } of tables) {
+  for (const { name, keys, values, state, removed = [] } of tables) {
+    const gone = removed.flatMap((some) => [...some]);
+    for (const key of gone) mix(Number(key & 0xffff_ffffn));
     const list: { key: bigint; row: Float32Array }[] = [];
     for (const [chunk, some] of keys.entries()) {
       const [count, dim, width] = [some.length, values[chunk]!.length, state[chunk]!.length];
@@ -307,7 +312,11 @@ function segmentOf({ tables, sessions, position }: StoreEffect): StoredSegment {
         for (const word of wordsOf(row)) mix(word);
       }
     }
-    rows.set(name, { dim: keys.length > 0 ? values[0]!.length / keys[0]!.length : 0, rows: list });
+    rows.set(name, {
+      dim: keys.length > 0 ? values[0]!.length / keys[0]!.length : 0,
+      rows: list,
+      removed: gone,
+    });
   }
   if (sessions) for (const char of JSON.stringify(sessions)) mix(char.charCodeAt(0));
   const sha256 = (hash >>> 0).toString(16);

@@ -181,6 +181,23 @@ function pushesServedNow(rows: Float32Array): number {
   return rows[0]!;
 }
 
+test('thresholds are of the plan: they stay until another one is given, and are checked', async () => {
+  const url = join(directory, 'thresholds');
+  const served = async () => (await client.status()).saving?.find(({ name }) => name === 'few')?.served;
+  const few = (...args: string[]) => run(...args, '--name', 'few');
+  expect(await few(url, '--every', '999s', '--min-frequency', '3', '--max-age', '100')).toMatchObject({
+    code: 0,
+  });
+  expect(await served()).toEqual({ minFrequency: 3, maxAge: 100 });
+  expect(await few('--max-age', '0')).toMatchObject({ code: 0 });
+  expect(await served()).toEqual({ minFrequency: 3 });
+  expect((await few('--min-frequency', '-1')).stderr).toContain(
+    '--min-frequency must be an integer from 0 to 536870911, not "-1"',
+  );
+  expect((await few('now', '--max-age', '5')).code).toBe(2);
+  await few('--stop');
+});
+
 test('once, with all tables, and what changed the next time', async () => {
   await pushAll();
   const place = join(directory, 'once');

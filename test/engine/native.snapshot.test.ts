@@ -1,13 +1,8 @@
 // Snapshots and loaded rows through the binding: shapes, codes, and what they do to the memory budget. What
 // they hold is tested in native/test/snapshot_test.cc.
 import { describe, expect, it } from 'vitest';
-import {
-  type EngineTable,
-  loadNative,
-  type NativeShard,
-  PushStatus,
-  type SnapshotRows,
-} from '../../src/engine/native.js';
+import { type EngineTable, loadNative, type NativeShard, PushStatus } from '../../src/engine/native.js';
+import type { SnapshotRows } from '../../src/engine/snapshots.js';
 
 const native = loadNative();
 const table: EngineTable = {

@@ -30,6 +30,8 @@ export interface FetchedTable {
   keys: BigUint64Array;
   values: Float32Array;
   state: Float32Array;
+  /** Keys whose rows of older files are gone. */
+  removed?: BigUint64Array;
 }
 
 export type FetchAnswer =
@@ -176,6 +178,9 @@ export class Loading {
     for (const table of tables) {
       const id = this.host.map.tables.find(({ name }) => name === table.name)?.id;
       if (id === undefined) return 'BAD_CHECKPOINT';
+      // Keys of other shards have no rows here.
+      if (table.removed && owner.native.unloadRows(id, table.removed) !== PushStatus.APPLIED)
+        return 'BAD_CHECKPOINT';
       const { keys, values, state } = message.reshaped ? this.ownRows(owner, table) : table;
       const status = owner.native.loadRows(id, keys, values, state);
       if (status === PushStatus.MEMORY_LIMIT) return 'MEMORY_LIMIT';

@@ -224,7 +224,7 @@ export class PsNode {
     host.map = map;
     // Rule 47: tables are gone with the map that does not have them.
     const dropped = host.gone.since(before);
-    if (dropped.length > 0) for (const each of [...sinks.all(), ...owners.values()]) each.dropTables(dropped);
+    if (dropped.length > 0) for (const each of [...sinks.all(), owners]) each.dropTables(dropped);
     for (const group of groups) {
       if (hasMove(group) && isParted(group)) this.moving.add(group.id);
       else this.moving.delete(group.id);

@@ -1,10 +1,13 @@
 /** The owners on a node by their shards: at most one for each. */
+import { type LifeCounts, sumOfLives } from '../../engine/policies.js';
 import { shardKey } from '../../protocol/items.js';
 import type { Owner } from '../shard/owner.js';
 
 export class Owners {
   /** By `shardKey`. An owner is in it from its creation until it is closed. */
   private readonly byShard = new Map<number, Owner>();
+  /** By table, the counts of owners that were removed: counters of a process only grow. */
+  private readonly lives = new Map<number, LifeCounts>();
 
   get size(): number {
     return this.byShard.size;
@@ -34,7 +37,19 @@ export class Owners {
     this.byShard.set(shardKey(owner.group.id, owner.member), owner);
   }
 
-  remove({ group, member }: Owner): void {
-    this.byShard.delete(shardKey(group.id, member));
+  /** Before the owner is closed. */
+  remove({ group, member, native }: Owner): void {
+    if (!this.byShard.delete(shardKey(group.id, member))) return;
+    for (const { table, life } of native.stats())
+      if (life) this.lives.set(table, sumOfLives([this.lives.get(table), life])!);
+  }
+
+  get livesThatWere(): ReadonlyMap<number, LifeCounts> {
+    return this.lives;
+  }
+
+  dropTables(tables: readonly number[]): void {
+    for (const owner of this.byShard.values()) owner.dropTables(tables);
+    for (const id of tables) this.lives.delete(id);
   }
 }

@@ -11,7 +11,7 @@
  * is ever written twice with different content, whatever comes late or twice.
  */
 import { describe, type ErrorCode } from '../../common/errors.js';
-import type { SnapshotRows } from '../../engine/native.js';
+import type { SnapshotRows } from '../../engine/snapshots.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 import { MAX_SEGMENT_BYTES } from '../../protocol/checkpoints.js';
 import { shardKey } from '../../protocol/items.js';
@@ -189,8 +189,8 @@ export class Saving {
       return;
     }
     current.read = true;
-    // The last file of a full job has the de-duplication state, whether there are rows or not.
-    if (order.message.kind === 'full job' || current.rows > 0) this.handOut(current);
+    // The last file of a full job has the de-duplication state, whether anything has changed or not.
+    if (order.message.kind === 'full job' || current.tables.size > 0) this.handOut(current);
     this.settle();
   }
 
@@ -219,7 +219,8 @@ export class Saving {
       if (owner?.gen !== gen || !owner.complete || order.begun.get(key) === gen) continue;
       order.begun.set(key, gen);
       this.unlessRefused(owner, () => {
-        const snapshot = owner.snapshot(since);
+        const { kind, served = {} } = order.message;
+        const snapshot = owner.snapshot(since, kind === 'export' ? served : undefined);
         const nothing = { tables: new Map<number, StoredTable>(), bytes: 0, rows: 0, read: false, open: 0 };
         this.saves.push({ owner, snapshot, segments: [], ...nothing });
       });
@@ -227,7 +228,8 @@ export class Saving {
     }
   }
 
-  private take(save: Save, { table, keys, values, state }: SnapshotRows, bytes: number): void {
+  private take(save: Save, piece: SnapshotRows, bytes: number): void {
+    const { table, keys, values, state, removed } = piece;
     const { kind, tables } = this.order!.message;
     if (tables && !tables.includes(table)) return;
     let saved = save.tables.get(table);
@@ -236,9 +238,12 @@ export class Saving {
       saved = { name, keys: [], values: [], state: [] };
       save.tables.set(table, saved);
     }
-    saved.keys.push(keys);
-    saved.values.push(values);
-    if (kind === 'full job') saved.state.push(state);
+    if (removed) saved.removed = [...(saved.removed ?? []), removed];
+    else {
+      saved.keys.push(keys);
+      saved.values.push(values);
+      if (kind === 'full job') saved.state.push(state);
+    }
     save.rows += keys.length;
     save.bytes += kind === 'full job' ? bytes : bytes - state.byteLength;
   }

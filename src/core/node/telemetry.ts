@@ -1,5 +1,6 @@
 /** Telemetry of a node (src/protocol/telemetry.ts). */
 import type { NativeMemory } from '../../engine/native.js';
+import { sumOfLives } from '../../engine/policies.js';
 import type {
   MemoryPart,
   NodeTelemetry,
@@ -72,7 +73,7 @@ export function telemetryOf(
     },
     ops: { pull: meter.pull.telemetry(), push: meter.push.telemetry() },
     commit: meter.commit.read(),
-    tables: tablesOf(host, owners),
+    tables: tablesOf(host, parts.owners),
     dataShards: owners.length,
     parityShards: sinks.length,
     recoveringShards: owners.filter(({ complete }) => !complete).length,
@@ -88,16 +89,24 @@ export function telemetryOf(
   };
 }
 
-function tablesOf({ map, meter }: NodeHost, owners: readonly Owner[]): TableTelemetry[] {
+function tablesOf({ map, meter }: NodeHost, owners: Owners): TableTelemetry[] {
   const rows = new Map<number, number>();
-  for (const { native } of owners)
-    for (const { table, rows: count } of native.stats()) rows.set(table, (rows.get(table) ?? 0) + count);
-  return map.tables.map(({ id, name }) => ({
-    name,
-    rows: rows.get(id) ?? 0,
-    pulledRows: meter.pull.rowsOf[id] ?? 0,
-    pushedRows: meter.push.rowsOf[id] ?? 0,
-  }));
+  const lives = new Map(owners.livesThatWere);
+  for (const { native } of owners.values())
+    for (const { table, rows: count, life } of native.stats()) {
+      rows.set(table, (rows.get(table) ?? 0) + count);
+      if (life) lives.set(table, sumOfLives([lives.get(table), life])!);
+    }
+  return map.tables.map(({ id, name }) => {
+    const life = lives.get(id);
+    return {
+      name,
+      rows: rows.get(id) ?? 0,
+      pulledRows: meter.pull.rowsOf[id] ?? 0,
+      pushedRows: meter.push.rowsOf[id] ?? 0,
+      ...(life && { life }),
+    };
+  });
 }
 
 function shardOf({ group, member, requests, native }: Owner): ShardTelemetry {

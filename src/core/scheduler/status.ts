@@ -178,11 +178,9 @@ export function statusOf(input: StatusInput, { state, reasons, hosts, shards }: 
       groups: pool.groups,
       shards: pool.groups * pool.k,
     })),
-    tables: map.tables.map(({ name, pool, dim, optimizer }) => ({
-      name,
-      pool,
-      dim,
-      optimizer: optimizer.kind,
+    tables: map.tables.map(({ name, pool, dim, optimizer, policy }) => ({
+      ...{ name, pool, dim, optimizer: optimizer.kind },
+      ...(policy && { policy }),
     })),
     recoveries,
     unrecoverable: input.lost

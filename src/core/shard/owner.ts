@@ -8,6 +8,7 @@ import { invariant } from '../../common/errors.js';
 import { type BlockList, type Extent, type NativeShard, PushStatus } from '../../engine/native.js';
 import { type ClusterMap, type DataEntry, followersOf, type Group, type PeerId } from '../../protocol/map.js';
 import type { DedupEntry, MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
+import type { ServedRows } from '../../protocol/saving.js';
 import { bytes, words } from '../shared/bytes.js';
 import { Dedup, isSkip, isTombstone } from '../shared/dedup.js';
 import { takingForeign } from '../shared/engine.js';
@@ -335,9 +336,9 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   }
 
   /** Rule 34: a snapshot is taken after a flush, so its rows and its de-duplication are of one position. */
-  snapshot(since: number): ShardSnapshot {
+  snapshot(since: number, served: ServedRows | undefined): ShardSnapshot {
     this.flush();
-    return new ShardSnapshot(this, this.stream.seq, this.head.entries(), since);
+    return new ShardSnapshot(this, this.stream.seq, this.head.entries(), since, served);
   }
 
   // ---- content and recovery

@@ -4,8 +4,10 @@
  * back. Later pushes do not change it: before they change a row that is still to be read, the engine copies
  * the row.
  */
-import type { NativeShard, SnapshotRows } from '../../engine/native.js';
+import type { NativeShard } from '../../engine/native.js';
+import type { SnapshotRows } from '../../engine/snapshots.js';
 import type { DedupEntry } from '../../protocol/messages.js';
+import type { ServedRows } from '../../protocol/saving.js';
 
 /** The owner that makes the snapshot. A snapshot is void when the ownership ends. */
 export interface SnapshotOwner {
@@ -30,8 +32,12 @@ export class ShardSnapshot {
     readonly position: number,
     readonly dedup: readonly DedupEntry[],
     wanted: number,
+    served: ServedRows | undefined,
   ) {
-    const { stamp, since, bytes } = owner.native.beginSnapshot(wanted);
+    const { native } = owner;
+    const { stamp, since, bytes } = served
+      ? native.beginSnapshot(wanted, true, served.minFrequency ?? 0, served.maxAge ?? 0)
+      : native.beginSnapshot(wanted);
     this.stamp = stamp;
     this.since = since;
     this.bytesLeft = bytes;
@@ -59,6 +65,6 @@ export class ShardSnapshot {
   }
 }
 
-export function bytesOf({ keys, values, state }: SnapshotRows): number {
-  return keys.byteLength + values.byteLength + state.byteLength;
+export function bytesOf({ keys, values, state, removed }: SnapshotRows): number {
+  return keys.byteLength + values.byteLength + state.byteLength + (removed?.byteLength ?? 0);
 }

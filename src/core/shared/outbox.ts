@@ -31,6 +31,8 @@ export interface StoredTable {
   values: Float32Array[];
   /** The arrays are empty where the optimizer has no state, or only values are saved. */
   state: Float32Array[];
+  /** Keys that have no row any more; none of `keys`. */
+  removed?: BigUint64Array[];
 }
 
 /**

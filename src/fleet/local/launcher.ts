@@ -33,10 +33,10 @@ import { withReasons } from './reasons.js';
 import {
   crashesOf,
   detectionOf,
+  endOf,
   failuresOf,
   inOrder,
   type KillRecord,
-  nodesOf,
   type PushCheck,
   type RunReport,
   summarize,
@@ -204,7 +204,7 @@ class LocalJob {
       checkpoints: await this.checkpoints.report(events, trainingSpan(events)?.start),
       restored: this.checkpoints.restoredReport(events),
       saved,
-      nodes: nodesOf(await client.status()),
+      ...endOf(await client.observe()),
     };
     return { report, events, kills: this.kills };
   }

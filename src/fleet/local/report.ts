@@ -4,7 +4,11 @@
  * null.
  */
 import { ERROR_CODES, type ErrorCode } from '../../common/errors.js';
+import { sumOf } from '../../common/statistics.js';
+import type { LifeCounts } from '../../engine/policies.js';
+import type { JobSnapshot } from '../../library/client/observe.js';
 import type { ParityCheck } from '../../library/tools/parity.js';
+import { livesOf } from '../../library/tools/tables.js';
 import type { JobStatus } from '../../protocol/messages.js';
 import type { AutoscaleReport } from './autoscale.js';
 import type { CheckpointsReport, RestoredReport } from './checkpoints.js';
@@ -132,10 +136,27 @@ export interface RunReport extends Omit<TrainingSummary, 'samples'> {
   /** Null: the tables were not to be saved. */
   saved: SavedReport | null;
   nodes: NodeReport[];
+  /** Tables with a policy, or of which rows were deleted. */
+  tables: TableReport[];
+}
+
+/** Rows of a table, and those that went by reason, as PS counted them that are there at the end. */
+export interface TableReport extends LifeCounts {
+  name: string;
+  rows: number;
+}
+
+/** The part of the report that nodes tell when a run is over. */
+export function endOf({ status, nodes }: JobSnapshot): Pick<RunReport, 'nodes' | 'tables'> {
+  const tables = [...livesOf(nodes)].map(([name, { nodes: _, ...life }]): TableReport => {
+    const rows = nodes.map(({ telemetry }) => telemetry.tables.find((each) => each.name === name)?.rows ?? 0);
+    return { name, rows: sumOf(rows, (count) => count), ...life };
+  });
+  return { nodes: nodesOf(status), tables };
 }
 
 /** Nodes that are alive. */
-export function nodesOf({ nodes }: JobStatus): NodeReport[] {
+function nodesOf({ nodes }: JobStatus): NodeReport[] {
   return nodes
     .filter(({ alive }) => alive)
     .map(({ name: id, host, dataShards, parityShards, bytes }) => ({

@@ -3,10 +3,10 @@ import type { AutoscaleReport } from './autoscale.js';
 import type { RestoredReport } from './checkpoints.js';
 import { goodputLine } from './goodput.js';
 import { checkpointLines } from './killed.js';
-import type { ReportedFailure, RunReport, ScalingReport } from './report.js';
+import type { ReportedFailure, RunReport, ScalingReport, TableReport } from './report.js';
 import type { SamplesReport } from './samples.js';
 import type { SavedReport } from './saving.js';
-import { bytesText, countText, percentText, table, timeText } from './text.js';
+import { bytesText, countText, lifeText, percentText, table, timeText } from './text.js';
 
 function orDash(value: number | null, text: (value: number) => string): string {
   return value === null ? '-' : text(value);
@@ -88,6 +88,10 @@ function savedLines(saved: SavedReport | null): string[] {
   return [`saved       ${code === null ? `in ${place}` : `nothing in ${place}: ${code}: ${message}`}`];
 }
 
+function lifeLine({ name, rows, ...life }: TableReport): string {
+  return `rows        ${countText(rows)} in table ${name}; ${lifeText(life)}`;
+}
+
 export function renderSummary(report: RunReport): string {
   const { pushes, parity, failures, crashes } = report;
   const loss = orDash(report.trainLoss, (value) => value.toFixed(4));
@@ -120,6 +124,7 @@ export function renderSummary(report: RunReport): string {
     ...restoredLines(report.restored),
     ...savedLines(report.saved),
     `digest      ${report.digest} over ${countText(report.rows)} rows`,
+    ...report.tables.map(lifeLine),
     `nodes       ${report.nodes.map((node) => `${node.id} ${bytesText(node.bytes)}`).join(', ')}`,
   );
   return `${lines.join('\n')}\n`;

@@ -1,4 +1,5 @@
 /** Numbers and tables for people. Pure functions. */
+import { LIFE_REASONS, type LifeCounts } from '../../engine/policies.js';
 
 export function bytesText(bytes: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
@@ -23,6 +24,15 @@ export function timeText(ms: number): string {
 /** 1,234,567 */
 export function countText(count: number): string {
   return Math.round(count).toLocaleString('en-US');
+}
+
+/** 12 expired, 3 deleted, 4 gradients not admitted */
+export function lifeText(life: LifeCounts): string {
+  const parts = (Object.keys(LIFE_REASONS) as (keyof LifeCounts)[]).flatMap((reason) => {
+    const what = `${reason === 'refused' ? 'gradients ' : ''}${LIFE_REASONS[reason]}`;
+    return life[reason] > 0 ? [`${countText(life[reason])} ${what}`] : [];
+  });
+  return parts.join(', ') || 'none went';
 }
 
 /** Names and messages of others may hold control characters, which a terminal would obey. Lines stay. */

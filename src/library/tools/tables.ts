@@ -2,8 +2,10 @@
 
 import { KintsugiError } from '../../common/errors.js';
 import { checkInteger, checkOptions, type OptionKeys } from '../../common/options.js';
+import { type LifeCounts, sumOfLives } from '../../engine/policies.js';
 import { shardCount, type TableSpec } from '../../protocol/map.js';
 import type { Client } from '../client/client.js';
+import type { ObservedNode } from '../client/observe.js';
 
 /** Options of {@link listTables}. */
 export interface ListTablesOptions {
@@ -21,6 +23,28 @@ export interface TableInfo extends TableSpec {
   rows: number;
   /** Bytes of these rows with their optimizer state, without keys, index and parity. */
   bytes: number;
+  /** Rows that went, by reason; absent: the table has no policy, and no row of it was deleted. */
+  life?: TableLife;
+}
+
+/**
+ * Rows that went from a table, and gradients that were dropped, since the processes of its PS were started.
+ * What a PS counted that was lost is not in it.
+ */
+export interface TableLife extends LifeCounts {
+  /** By name of a PS. */
+  nodes: Record<string, LifeCounts>;
+}
+
+/** Counts of the tables that have some, by their names. */
+export function livesOf(nodes: readonly ObservedNode[]): Map<string, TableLife> {
+  const counts = new Map<string, Record<string, LifeCounts>>();
+  for (const { name: node, telemetry } of nodes)
+    for (const { name, life } of telemetry.tables)
+      if (life) counts.set(name, { ...counts.get(name), [node]: life });
+  return new Map(
+    [...counts].map(([name, ofNodes]) => [name, { ...sumOfLives(Object.values(ofNodes))!, nodes: ofNodes }]),
+  );
 }
 
 /** A page of the tables of a job. */
@@ -87,11 +111,14 @@ async function sized(client: Client, specs: readonly TableSpec[]) {
       const known = rows.get(each.name);
       if (known !== undefined) rows.set(each.name, known + each.rows);
     }
+  const lives = livesOf(nodes);
   const shards = new Map(client.clusterMap.pools.map((pool) => [pool.name, shardCount(pool)]));
   const tables = specs.map((spec): TableInfo => {
     const stride = Math.ceil((client.rowWidth(spec) * 4) / ROW_ALIGNMENT) * ROW_ALIGNMENT;
     const count = rows.get(spec.name)!;
-    return { ...spec, shards: shards.get(spec.pool)!, rows: count, bytes: count * stride };
+    const life = lives.get(spec.name);
+    const sizes = { shards: shards.get(spec.pool)!, rows: count, bytes: count * stride };
+    return { ...spec, ...sizes, ...(life && { life }) };
   });
   return { tables, missing };
 }

@@ -158,6 +158,19 @@ const PS = {
     help: 'From a push being applied until all sinks had it.',
   },
   kintsugi_table_rows: { kind: 'gauge', help: 'Rows in the data shards of this node.', labels: ['table'] },
+  kintsugi_table_removed_rows_total: {
+    kind: 'counter',
+    help:
+      'Rows that went from the data shards of this node, of tables with a policy and tables of which rows ' +
+      'were deleted: by ttl (expired), by minFrequency (below_frequency), or because somebody deleted them ' +
+      '(deleted). Tables beyond the first hundred are summed in the table "(others)".',
+    labels: ['table', 'reason'],
+  },
+  kintsugi_table_dropped_gradients_total: {
+    kind: 'counter',
+    help: 'Gradients that changed nothing in the same tables: of rows that were not admitted yet.',
+    labels: ['table', 'reason'],
+  },
   kintsugi_owners: { kind: 'gauge', help: 'Data shards on this node.' },
   kintsugi_sinks: { kind: 'gauge', help: 'Parities and mirrors on this node.' },
   kintsugi_recovering_shards: { kind: 'gauge', help: 'Data shards that lack blocks.' },

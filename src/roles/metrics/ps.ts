@@ -1,7 +1,8 @@
 /** The metrics of a PS, from what it tells to whoever observes it. */
+import { LIFE_REASONS, type LifeCounts, sumOfLives } from '../../engine/policies.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 import type { ClusterMap } from '../../protocol/map.js';
-import type { NodeTelemetry } from '../../protocol/telemetry.js';
+import type { NodeTelemetry, TableTelemetry } from '../../protocol/telemetry.js';
 import type { Labels, Readings } from './registry.js';
 
 /** Counts that only the runtime of a PS has. */
@@ -17,6 +18,12 @@ export interface PsCounts {
   checkpointFileBytes: number;
   checkpointFailedFiles: number;
 }
+
+/** Tables that have series of their own by reason. */
+const MAX_LIVES = 100;
+const OTHERS = '(others)';
+/** Reasons for which rows go. */
+const REMOVED = ['expired', 'rare', 'deleted'] as const;
 
 const OPS = ['pull', 'push'] as const;
 
@@ -37,6 +44,13 @@ export function psReadings(told: NodeTelemetry, counts: PsCounts): Readings<'ps'
     kintsugi_request_duration_seconds: OPS.map((op) => [{ op }, ops[op].duration] as const),
     kintsugi_push_commit_duration_seconds: told.commit,
     kintsugi_table_rows: new Map(tables.map(({ name, rows }) => [name, rows])),
+    kintsugi_table_removed_rows_total: livesOf(tables).flatMap(([table, life]) =>
+      REMOVED.map((name): [Labels, number] => [{ table, reason: label(name) }, life[name]]),
+    ),
+    kintsugi_table_dropped_gradients_total: livesOf(tables).map(([table, { refused }]) => [
+      { table, reason: label('refused') },
+      refused,
+    ]),
     kintsugi_owners: told.dataShards,
     kintsugi_sinks: told.parityShards,
     kintsugi_recovering_shards: told.recoveringShards,
@@ -67,6 +81,15 @@ export function psReadings(told: NodeTelemetry, counts: PsCounts): Readings<'ps'
     kintsugi_shard_bytes: shards?.map(({ g, m, bytes }) => [place(counts.map, g, m), bytes]),
   };
 }
+
+/** Counts of tables that have them, at most `MAX_LIVES` and one for the others: a job may have thousands. */
+function livesOf(tables: readonly TableTelemetry[]): [table: string, LifeCounts][] {
+  const known = tables.flatMap(({ name, life }): [string, LifeCounts][] => (life ? [[name, life]] : []));
+  const others = sumOfLives(known.slice(MAX_LIVES).map(([, life]) => life));
+  return others ? [...known.slice(0, MAX_LIVES), [OTHERS, others]] : known;
+}
+
+const label = (reason: keyof LifeCounts): string => LIFE_REASONS[reason].replaceAll(' ', '_');
 
 /** A shard by its number in its pool. */
 function place({ pools, groups }: ClusterMap, g: number, m: number): Labels {

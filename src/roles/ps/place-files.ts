@@ -66,9 +66,6 @@ export class PlaceFiles {
     const shard: SavedShard = { pool, group, member, shard: 0, position: 0, since: 0, segments: [ref] };
     const problem = segmentProblem(segment, { kind: 'full job', tables: map.tables }, shard, false);
     if (problem !== undefined) throw bad(ref.name, problem);
-    // No program writes such files of jobs yet, and the engine removes no rows.
-    const removed = segment.tables.find((table) => table.removed.length > 0);
-    if (removed) throw bad(ref.name, `it removes rows of table "${removed.name}"`);
     this.fetchedBytes += ref.bytes;
     const { tables, sessions } = segment;
     return { kind: 'fetched', token, tables, ...(sessions && { sessions }) };
@@ -80,7 +77,7 @@ export class PlaceFiles {
 }
 
 function toWrite(
-  { name, keys, values, state }: StoredTable,
+  { name, keys, values, state, removed }: StoredTable,
   map: ClusterMap,
   valuesOnly: boolean,
 ): TableToWrite {
@@ -91,8 +88,6 @@ function toWrite(
     name,
     dim,
     stateParts: valuesOnly ? [] : statePartsOf(dim, optimizer, policy),
-    keys,
-    values,
-    state,
+    ...{ keys, values, state, removed },
   };
 }

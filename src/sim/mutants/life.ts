@@ -3,6 +3,32 @@ import type { Mutant } from './mutant.js';
 
 export const LIFE_MUTANTS: readonly Mutant[] = [
   {
+    name: 'life: increments do not say which keys are gone',
+    file: 'node/saving',
+    from: 'saved.removed = [...(saved.removed ?? []), removed];',
+    to: '{}',
+  },
+  {
+    name: 'life: a restore keeps rows that an increment removes',
+    file: 'node/loading',
+    from: 'if (table.removed && ',
+    to: 'if (false && ',
+    scenario: {
+      test: 'test/core/node/loading.test.ts',
+      because: 'few jobs are restored from an increment that removes a row',
+    },
+  },
+  {
+    name: 'life: an export with other thresholds adds to files of the old ones',
+    file: 'scheduler/saving/saver',
+    from: '!addsTo(plan, known)',
+    to: 'plan.url !== known.url',
+    scenario: {
+      test: 'test/library/serving/gone.test.ts',
+      because: 'a schedule has no exports',
+    },
+  },
+  {
     name: 'life: keys are listed while rows that say who is gone are lost',
     file: 'node/queries',
     from: 'if (!owner.native.tableReady(table))',

@@ -24,6 +24,10 @@ function ownerOf(m: number): Owner {
         if (status === PushStatus.APPLIED) taken.push(`${m}/${keys[0]}`);
         return status;
       },
+      unloadRows: (_: number, keys: BigUint64Array) => {
+        taken.push(`${m}/-${keys[0]}`);
+        return PushStatus.APPLIED;
+      },
     },
     loaded: () => {
       owner.isLoaded = true;
@@ -58,14 +62,13 @@ function load(m: number): void {
 
 const names = () => fetches.map(({ segment }) => segment.name);
 
-function arrive(name: string, code?: 'PLACE_FAILED'): void {
+function arrive(name: string, code?: 'PLACE_FAILED', removed?: BigUint64Array): void {
   const at = names().indexOf(name);
   const [{ token }] = fetches.splice(at, 1) as [FetchEffect];
   if (code) return loading.onFetch({ kind: 'fetchFailed', token, code, message: `${name} ${code}` });
   const nothing = new Float32Array(0);
-  const tables = [
-    { name: 't', keys: BigUint64Array.of(BigInt(name.at(-1)!)), values: nothing, state: nothing },
-  ];
+  const keys = BigUint64Array.of(BigInt(name.at(-1)!));
+  const tables = [{ name: 't', keys, values: nothing, state: nothing, ...(removed && { removed }) }];
   const isLast = name.endsWith(`/${FILES - 1}`);
   loading.onFetch({ kind: 'fetched', token, tables, ...(isLast && { sessions: [] }) });
 }
@@ -89,6 +92,14 @@ describe('shards that a node loads', () => {
     arrive('0/0');
     expect(taken).toEqual(['0/0', '0/1', '0/2']);
     expect(sent).toMatchObject([{ t: 'shardLoaded', m: 0 }]);
+  });
+
+  it('lose the rows that a file removes before its own rows come', () => {
+    load(0);
+    arrive('0/0');
+    arrive('0/1', undefined, BigUint64Array.of(7n));
+    arrive('0/2');
+    expect(taken).toEqual(['0/0', '0/-7', '0/1', '0/2']);
   });
 
   it('wait after a failure until they are asked for again, and keep what they have', () => {

@@ -47,6 +47,7 @@ test('the picture stands alone, with the failure marked and both axes labelled',
     restored: null,
     saved: null,
     nodes: [{ id: 'ps-0', host: 'h', dataShards: 1, parityShards: 1, bytes: 1024 }],
+    tables: [],
   };
   const events = [0, 1000, 2000].map((mono) => ({
     mono,

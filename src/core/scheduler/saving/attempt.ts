@@ -73,7 +73,7 @@ export class Attempt {
   /** Messages to the owners of shards that are not saved. A shard without an owner waits for one. */
   questions({ epoch, groups }: ClusterMap): Map<PeerId, MessageOf<'saveShards'>> {
     const { id, plan, chains, tables } = this;
-    const { url, kind, rate } = plan;
+    const { url, kind, rate, served } = plan;
     const prefix = `${checkpointFolder(this.number)}/${this.hex}`;
     const questions = new Map<PeerId, MessageOf<'saveShards'>>();
     for (const { id: g, data } of groups) {
@@ -81,7 +81,14 @@ export class Attempt {
         if (node === 0 || this.saved.has(shardKey(g, m))) continue;
         let question = questions.get(node);
         if (!question) {
-          const what = { url, prefix, kind, rate, ...(tables && { tables: [...tables] }) };
+          const what = {
+            url,
+            prefix,
+            kind,
+            rate,
+            ...(tables && { tables: [...tables] }),
+            ...(served && { served }),
+          };
           question = { t: 'saveShards', epoch, id, ...what, barrier: this.barrier !== undefined, shards: [] };
           questions.set(node, question);
         }

@@ -11,7 +11,7 @@ import type { ErrorCode } from '../../../common/errors.js';
 import { limitText } from '../../../protocol/limits.js';
 import type { PeerId } from '../../../protocol/map.js';
 import type { Message, MessageOf } from '../../../protocol/messages.js';
-import { CHECKPOINT_PLAN, isSamePlace, isSamePlan, type SavePlan } from '../../../protocol/saving.js';
+import { addsTo, CHECKPOINT_PLAN, isSamePlace, isSamePlan, type SavePlan } from '../../../protocol/saving.js';
 import type { PlanStatus, SavedCopy } from '../../../protocol/status.js';
 import type { SchedulerPolicy } from '../../shared/policy.js';
 import { planKey, SAVING_KEY } from '../entries.js';
@@ -113,7 +113,7 @@ export class Saver {
     const live = this.live.get(name);
     if (!live) return;
     // Files of another place are no parents of what is saved from now on.
-    if (!plan || plan.url !== known?.url || plan.kind !== known.kind) return void this.live.delete(name);
+    if (!plan || !known || !addsTo(plan, known)) return void this.live.delete(name);
     live.dueAt = this.dueAt(plan);
   }
 
@@ -418,14 +418,14 @@ export class Saver {
   status(): PlanStatus[] | undefined {
     if (!this.plans) return undefined;
     return [...this.plans.values()].map((plan): PlanStatus => {
-      const { name, url, kind, everyMs, keep, rate, barrier, tables, last, failure } = plan;
+      const { name, url, kind, everyMs, keep, rate, barrier, tables, served, last, failure } = plan;
+      const chosen = { ...(barrier && { barrier }), ...(tables && { tables }), ...(served && { served }) };
       const { attempt } = this;
       const shards = this.ledger.map.groups.reduce((sum, { data }) => sum + data.length, 0);
       const own = attempt?.plan.name === name ? attempt : undefined;
       return {
         ...{ name, url, kind, everyMs, keep, rate },
-        ...(barrier && { barrier }),
-        ...(tables && { tables }),
+        ...chosen,
         ...(own && { underWay: { number: own.number, saved: own.savedShards, shards } }),
         ...(last && { last: this.shown(last) }),
         ...(failure && { failure }),
