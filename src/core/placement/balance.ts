@@ -349,12 +349,14 @@ class Planner {
 
   /**
    * Half of the amount by which a swap lowers the sum of squared weights; 0 if that is too little, as for a
-   * move. Bytes and load alone must not get worse: moves would undo what swaps do, without end. `average`:
-   * data shards of a node.
+   * move. A swap copies more than a move, so it is for a node that has more than half a share of data more
+   * than the other one. Bytes and load alone must not get worse: moves would undo what swaps do, without end.
+   * `average`: data shards of a node.
    */
   private swapGain(shard: PlacedSeat, parity: PlacedSeat, average: number): number {
     const [from, to] = [this.nodes.get(shard.node), this.nodes.get(parity.node)];
     if (!from || !to || !this.ranking.has(from) || !this.ranking.has(to) || from === to) return 0;
+    if (from.data - to.data <= average / 2) return 0;
     const bytes = shard.weightShare.bytes - parity.weightShare.bytes;
     const load = shard.weightShare.load - parity.weightShare.load;
     const own = BYTES * bytes ** 2 + LOAD * load ** 2 + DATA / average ** 2;

