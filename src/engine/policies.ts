@@ -136,3 +136,8 @@ export function parsedPolicy(text: string): TablePolicy | undefined {
   } while (rest !== '');
   return policy;
 }
+
+/** Adds the counts of a table, where it has some, to those that are known. */
+export function addLife(lives: Map<number, LifeCounts>, table: number, life: LifeCounts | undefined): void {
+  if (life) lives.set(table, sumOfLives([lives.get(table), life])!);
+}

@@ -1,5 +1,5 @@
 /** The owners on a node by their shards: at most one for each. */
-import { type LifeCounts, sumOfLives } from '../../engine/policies.js';
+import { addLife, type LifeCounts } from '../../engine/policies.js';
 import { shardKey } from '../../protocol/items.js';
 import type { Owner } from '../shard/owner.js';
 
@@ -40,8 +40,7 @@ export class Owners {
   /** Before the owner is closed. */
   remove({ group, member, native }: Owner): void {
     if (!this.byShard.delete(shardKey(group.id, member))) return;
-    for (const { table, life } of native.stats())
-      if (life) this.lives.set(table, sumOfLives([this.lives.get(table), life])!);
+    for (const { table, life } of native.stats()) addLife(this.lives, table, life);
   }
 
   get livesThatWere(): ReadonlyMap<number, LifeCounts> {

@@ -1,6 +1,6 @@
 /** Telemetry of a node (src/protocol/telemetry.ts). */
 import type { NativeMemory } from '../../engine/native.js';
-import { sumOfLives } from '../../engine/policies.js';
+import { addLife } from '../../engine/policies.js';
 import type {
   MemoryPart,
   NodeTelemetry,
@@ -95,7 +95,7 @@ function tablesOf({ map, meter }: NodeHost, owners: Owners): TableTelemetry[] {
   for (const { native } of owners.values())
     for (const { table, rows: count, life } of native.stats()) {
       rows.set(table, (rows.get(table) ?? 0) + count);
-      if (life) lives.set(table, sumOfLives([lives.get(table), life])!);
+      addLife(lives, table, life);
     }
   return map.tables.map(({ id, name }) => {
     const life = lives.get(id);

@@ -359,10 +359,9 @@ class Planner {
     if (from.data - to.data <= average / 2) return 0;
     const bytes = shard.weightShare.bytes - parity.weightShare.bytes;
     const load = shard.weightShare.load - parity.weightShare.load;
-    const own = BYTES * bytes ** 2 + LOAD * load ** 2 + DATA / average ** 2;
-    const even =
-      BYTES * bytes * (from.weightShare.bytes - to.weightShare.bytes - bytes) +
-      LOAD * load * (from.weightShare.load - to.weightShare.load - load);
+    const shifted = { bytes, load, count: 0 };
+    const own = squareOf(shifted) + DATA / average ** 2;
+    const even = shiftGain(shifted, from.weightShare, to.weightShare);
     const gain = even + (DATA * (from.data - to.data - 1)) / average ** 2;
     return even < 0 || 2 * gain < own ? 0 : gain;
   }
@@ -383,13 +382,21 @@ function placeOf({ g, kind, index }: Seat): Seat {
  * gets heavier.
  */
 function gainOf({ weightShare }: PlacedSeat, from: WeightShare, to: WeightShare): number | undefined {
-  const { bytes, load, count } = weightShare;
-  const own = BYTES * bytes ** 2 + LOAD * load ** 2 + COUNT * count ** 2;
-  const gain =
+  const gain = shiftGain(weightShare, from, to);
+  return 2 * gain < squareOf(weightShare) ? undefined : gain;
+}
+
+function squareOf({ bytes, load, count }: WeightShare): number {
+  return BYTES * bytes ** 2 + LOAD * load ** 2 + COUNT * count ** 2;
+}
+
+/** Half of the amount by which the sum of squared weights falls when so much goes from node to node. */
+function shiftGain({ bytes, load, count }: WeightShare, from: WeightShare, to: WeightShare): number {
+  return (
     BYTES * bytes * (from.bytes - to.bytes - bytes) +
     LOAD * load * (from.load - to.load - load) +
-    COUNT * count * (from.count - to.count - count);
-  return 2 * gain < own ? undefined : gain;
+    COUNT * count * (from.count - to.count - count)
+  );
 }
 
 /** The moves that are left until the nodes that leave are empty and the others are balanced. */
