@@ -34,6 +34,8 @@ export interface PlanInput {
   weight(seat: Seat): Weight;
   /** Only nodes that leave are emptied; nothing is evened out. */
   emptyOnly?: boolean;
+  /** Nodes that get nothing that is only evened out. */
+  full?: ReadonlySet<PeerId>;
 }
 
 export interface PlannedMove extends Seat {
@@ -221,12 +223,19 @@ class Planner {
     return totalNearness(domain, this.others(seat));
   }
 
-  /** The lightest node that fits, among the nodes that are least near to the other seats of the group. */
-  private bestHome(seat: PlacedSeat): HeldSeats | undefined {
+  private isFull({ id }: HeldSeats): boolean {
+    return this.input.full?.has(id) === true;
+  }
+
+  /**
+   * The lightest node that fits, among the nodes that are least near to the other seats of the group.
+   * `roomy`: nodes that are full are left out.
+   */
+  private bestHome(seat: PlacedSeat, roomy = false): HeldSeats | undefined {
     const least = this.targetDomains.leastNearness(this.others(seat));
     let best: { node: HeldSeats; near: number } | undefined;
     for (const node of this.ranking.ascending) {
-      if (!this.fits(seat, node)) continue;
+      if ((roomy && this.isFull(node)) || !this.fits(seat, node)) continue;
       const near = this.nearnessAt(seat, node);
       if (!best || near < best.near) best = { node, near };
       if (near === least) break;
@@ -252,7 +261,7 @@ class Planner {
         if (!here || this.origin.has(seat)) continue;
         const near = this.nearnessAt(seat, here);
         if (near === 0 || this.targetDomains.leastNearness(this.others(seat)) >= near) continue;
-        const home = this.bestHome(seat);
+        const home = this.bestHome(seat, true);
         if (home && this.nearnessAt(seat, home) < near) this.move(seat, home);
       }
     }
@@ -269,7 +278,7 @@ class Planner {
       const from = light[i]!;
       const able = this.able(from, lightest);
       for (const to of able.length > 0 ? this.targetsFor(from) : []) {
-        const seat = from === to ? undefined : this.worthiest(able, from, to);
+        const seat = from === to || this.isFull(to) ? undefined : this.worthiest(able, from, to);
         if (!seat) continue;
         this.move(seat, to);
         return true;
@@ -356,6 +365,7 @@ class Planner {
   private swapGain(shard: PlacedSeat, parity: PlacedSeat, average: number): number {
     const [from, to] = [this.nodes.get(shard.node), this.nodes.get(parity.node)];
     if (!from || !to || !this.ranking.has(from) || !this.ranking.has(to) || from === to) return 0;
+    if (this.isFull(from) || this.isFull(to)) return 0;
     if (from.data - to.data <= average / 2) return 0;
     const bytes = shard.weightShare.bytes - parity.weightShare.bytes;
     const load = shard.weightShare.load - parity.weightShare.load;

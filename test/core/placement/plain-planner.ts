@@ -1,6 +1,6 @@
 /** A slow and plain planner without indexes, with which the real one is compared. */
 import { type PlanInput, type PlannedMove, type Seat, seatsOf } from '../../../src/core/placement/balance.js';
-import type { PeerId } from '../../../src/protocol/map.js';
+import type { NodeEntry, PeerId } from '../../../src/protocol/map.js';
 
 /** Weights of bytes, load and the number of shards. */
 const BYTES = 1;
@@ -114,9 +114,9 @@ class Planner {
   }
 
   /** The lightest node that fits, in the zone and on the host with the fewest seats of the group. */
-  private bestHome(seat: Placed): PeerId | undefined {
+  private bestHome(seat: Placed, targets = this.input.nodes): PeerId | undefined {
     let best: { id: PeerId; crowd: number; weight: number } | undefined;
-    for (const { id } of this.input.nodes) {
+    for (const { id } of targets) {
       if (!this.fits(seat, id)) continue;
       const [crowd, weight] = [this.crowd(seat, id), this.weightOf(id)];
       if (!best || crowd < best.crowd || (crowd === best.crowd && weight < best.weight))
@@ -135,11 +135,15 @@ class Planner {
     }
   }
 
+  private get roomy(): readonly NodeEntry[] {
+    return this.input.nodes.filter(({ id }) => !this.input.full?.has(id));
+  }
+
   private part(): void {
     for (const members of this.byGroup.values()) {
       for (const seat of members) {
         if (!this.seats.has(seat.node) || this.origin.has(seat)) continue;
-        const home = this.bestHome(seat);
+        const home = this.bestHome(seat, this.roomy);
         if (home !== undefined && this.crowd(seat, home) < this.crowd(seat, seat.node))
           this.place(seat, home);
       }
@@ -152,7 +156,8 @@ class Planner {
     for (;;) {
       const weights = new Map(ids.map((id) => [id, this.weightOf(id)]));
       const light = [...ids].sort((a, b) => weights.get(a)! - weights.get(b)! || a - b);
-      if (!this.improve([...light].reverse(), light)) return;
+      const roomy = light.filter((id) => this.roomy.some((node) => node.id === id));
+      if (!this.improve([...light].reverse(), roomy)) return;
     }
   }
 
@@ -195,6 +200,7 @@ class Planner {
   /** One swap of data and parity in each group that has a seat on every node. */
   private swap(): void {
     const ids = this.input.nodes.map((node) => node.id);
+    const roomy = this.roomy.map((node) => node.id);
     const data = (id: PeerId) => [...this.seats.get(id)!].filter(({ kind }) => kind === 'M').length;
     const average = ids.reduce((sum, id) => sum + data(id), 0) / ids.length;
     for (const members of this.byGroup.values()) {
@@ -202,9 +208,9 @@ class Planner {
       if (!ids.every((id) => members.some(({ node }) => node === id))) continue;
       if (new Set(members.map(({ node }) => node)).size < members.length) continue;
       const pairs = members
-        .filter(({ kind, node }) => kind === 'M' && ids.includes(node))
+        .filter(({ kind, node }) => kind === 'M' && roomy.includes(node))
         .flatMap((shard) => members.map((parity) => ({ shard, parity })))
-        .filter(({ parity }) => parity.kind === 'P' && ids.includes(parity.node))
+        .filter(({ parity }) => parity.kind === 'P' && roomy.includes(parity.node))
         .map(({ shard, parity }) => {
           const [a, b] = [this.held.get(shard.node)!, this.held.get(parity.node)!];
           const bytes = shard.weightShare.bytes - parity.weightShare.bytes;

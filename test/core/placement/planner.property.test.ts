@@ -19,6 +19,7 @@ interface Case {
   perHost: number;
   zones: number;
   moving: number;
+  full: number;
   weights: 'equal' | 'close' | 'wild' | 'zero';
   seed: number;
 }
@@ -34,6 +35,7 @@ const cases: fc.Arbitrary<Case> = fc.record({
   perHost: fc.integer({ min: 1, max: 6 }),
   zones: fc.integer({ min: 0, max: 4 }),
   moving: fc.integer({ min: 0, max: 3 }),
+  full: fc.integer({ min: 0, max: 3 }),
   weights: fc.constantFrom('equal', 'close', 'wild', 'zero'),
   seed: fc.nat(),
 });
@@ -78,7 +80,8 @@ function inputOf(c: Case): PlanInput {
     return known;
   };
   const leaving = all.slice(0, c.leaving);
-  return { groups, nodes: all.slice(c.leaving), leaving, weight };
+  const full = new Set(Array.from({ length: c.full }, () => random.pick(all).id));
+  return { groups, nodes: all.slice(c.leaving), leaving, weight, full };
 }
 
 it('makes the plan that the plain planner makes', () => {

@@ -35,6 +35,40 @@ describe('a PS that joins a running job', () => {
     cluster.checkParities();
   });
 
+  it('ends with what it has, when no move to it arrives in three tries', () => {
+    start({ schedulerPolicy: { balanceJoining: true, avoidMs: 1000 } });
+    fill();
+    const joined = cluster.addNode();
+    const content = cluster.hold(kind('content'));
+    const fails = () => {
+      cluster.advance(1300);
+      const moves = cluster.map.groups.flatMap(({ id: g, version: v, data, sinks }) =>
+        sinks.slice(1).map(({ sid, movesMember = 0 }) => {
+          const m = movesMember < data.length ? movesMember : 0;
+          return { g, v, m, sid, owner: data[m]! };
+        }),
+      );
+      for (const { owner, g, v, m, sid } of moves) {
+        const message = { t: 'stalled' as const, g, m, gen: owner.gen, v, sid };
+        cluster.stepScheduler({ kind: 'message', from: owner.node, role: 'node', message });
+      }
+      return moves.length;
+    };
+    expect([fails(), fails()].every((moves) => moves > 1)).toBe(true);
+    expect(scaling().changes).toMatchObject([{ kind: 'join', state: 'running' }]);
+    expect(fails()).toBeGreaterThan(1);
+    content.release();
+    cluster.advance(3000);
+    expect(scaling().changes).toMatchObject([{ kind: 'join', state: 'done', shardsMoved: 0 }]);
+    expect(held(joined.name)).toBe(0);
+    expect(cluster.eventsNamed('move.refused')).toMatchObject([{ name: joined.name, tries: 3 }]);
+    // The next change tries it again.
+    rebalance();
+    cluster.advance(6000);
+    expect(counts()).toEqual([3, 3, 3, 3]);
+    cluster.checkParities();
+  });
+
   it('gets nothing when it is a standby, or when nobody wants that', () => {
     start({ schedulerPolicy: { balanceJoining: true } });
     cluster.addNode({ standby: true });

@@ -30,16 +30,31 @@ import type { Reports } from '../reports.js';
 import type { Changes } from './changes.js';
 import type { ChangeUnderWay } from './deadlines.js';
 
+/** A node counts as full when so many tries in a row have failed; what fails together is one try. */
+const FAILED_TRIES = 3;
+
 interface MoveUnderWay extends PlannedMove {
   /** The change that it is for; undefined: none. */
   change: number | undefined;
   /** The move as its event told it when it began. */
   told: MoveStatus;
+  /** Ordinal of the moves that began. */
+  begun: number;
+}
+
+/** Moves to a node that stalled there since one arrived, or since no change ran. */
+interface FailedTries {
+  count: number;
+  /** Moves that had begun when the last one failed: a further try begins later. */
+  until: number;
 }
 
 export class Moving {
   /** By the sid of the target. Soft state: after a restart the moves go on, and are counted for no change. */
   private readonly moves = new Map<number, MoveUnderWay>();
+  private readonly failed = new Map<PeerId, FailedTries>();
+  /** Moves that have begun. */
+  private begun = 0;
 
   constructor(
     private readonly ledger: Ledger,
@@ -105,7 +120,7 @@ export class Moving {
     const sids = this.addSinks(group, sinks);
     for (const [i, move] of moves.entries()) {
       const told = this.described(move);
-      this.moves.set(sids[i]!, { ...move, change, told });
+      this.moves.set(sids[i]!, { ...move, change, told, begun: ++this.begun });
       this.tell('move.begun', told);
     }
     return true;
@@ -181,6 +196,9 @@ export class Moving {
       const open = isData ? !(arrived && move.change === ending) : sink?.movesMember !== undefined;
       if (sink && open) continue;
       this.moves.delete(sid);
+      if (arrived) this.failed.delete(move.to);
+      // A loss in the group also ends moves, and says nothing about the node.
+      else if (this.facts.view().avoid?.has(move.to)) this.fail(move);
       if (!arrived) continue;
       ways.push(wayOf(group, move, move.to));
       this.tell('move.done', move.told);
@@ -190,6 +208,27 @@ export class Moving {
       this.changes.update(id, { shardsMoved: shardsMoved + 1, bytesMoved: bytesMoved + move.bytes });
     }
     return ways;
+  }
+
+  /** Nodes where so many tries have failed, as where the system refuses memory again and again. */
+  get full(): ReadonlySet<PeerId> {
+    const full = new Set<PeerId>();
+    for (const [node, { count }] of this.failed) if (count >= FAILED_TRIES) full.add(node);
+    return full;
+  }
+
+  private fail({ to, begun }: MoveUnderWay): void {
+    const before = this.failed.get(to) ?? { count: 0, until: 0 };
+    if (begun <= before.until) return;
+    const count = before.count + 1;
+    this.failed.set(to, { count, until: this.begun });
+    const fields = { node: to, name: this.nameOf(to), tries: count };
+    if (count === FAILED_TRIES) this.ledger.afterwards({ kind: 'event', name: 'move.refused', fields });
+  }
+
+  /** No change runs: the next one tries all nodes again. */
+  forget(): void {
+    this.failed.clear();
   }
 
   private tell(name: string, told: MoveStatus): void {

@@ -190,7 +190,16 @@ export class Scaler {
       leaving: emptied,
       weight,
       emptyOnly,
+      full: this.full,
     });
+  }
+
+  /**
+   * Nodes that get nothing that is only evened out. A change that has a deadline tries until then; any other
+   * would never end.
+   */
+  private get full(): ReadonlySet<PeerId> {
+    return this.running.some(isTimed) ? new Set() : this.moving.full;
   }
 
   private weigh({ g, kind, index }: Seat): Weight {
@@ -215,7 +224,7 @@ export class Scaler {
   tick(now: number, slept: number): void {
     this.now = now;
     this.deadlines.tick(now, this.running, slept);
-    if (this.running.length === 0) return;
+    if (this.running.length === 0) return this.moving.forget();
     // `look` has an interval of its own, because events cause steps much more often than paces have to be
     // sent.
     if (now - this.lookedAt >= LOOK_MS) this.look();
@@ -322,7 +331,8 @@ export class Scaler {
       return [];
     }
     const known = [...serving, ...emptied].map(({ id, inc }) => [id, inc]);
-    const key = JSON.stringify([running.map(({ id }) => id), [...leaving], known, balancing]);
+    const full = [...this.full];
+    const key = JSON.stringify([running.map(({ id }) => id), [...leaving], known, balancing, full]);
     const make = (weight: (seat: Seat) => Weight) => this.newMoves(weight, !balancing);
     const moves = this.agenda.open(key, this.moving.movable, (seat) => this.weigh(seat), make);
     this.open = moves;
