@@ -18,6 +18,14 @@ export type ChangeKind = 'scaleOut' | 'scaleIn' | 'drain' | 'rebalance';
 export type ChangeEnd = 'done' | 'takenBack' | 'refused';
 export type ChangeCounts = Partial<Record<ChangeKind, Record<ChangeEnd, number>>>;
 
+export function addChanges(sums: ChangeCounts, counts: ChangeCounts): void {
+  for (const [kind, ends] of Object.entries(counts)) {
+    sums[kind as ChangeKind] ??= { done: 0, takenBack: 0, refused: 0 };
+    const sum = sums[kind as ChangeKind]!;
+    for (const [end, count] of Object.entries(ends)) sum[end as ChangeEnd] += count;
+  }
+}
+
 export interface ChangesOptions {
   cluster: ChaosCluster;
   client: Client;

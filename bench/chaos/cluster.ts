@@ -24,6 +24,8 @@ export interface ClusterOptions {
   code: string;
   groups: number | undefined;
   recoveryRate: string | undefined;
+  /** `--memory` of each PS; undefined: no limit. */
+  memory: string | undefined;
   schedulers: number;
   /** URL of an etcd; undefined: the scheduler has a directory. */
   store: string | undefined;
@@ -124,7 +126,8 @@ export class ChaosCluster {
     const args = ['ps', '--scheduler', this.address, '--connect-timeout', '60s', '--listen', place.listen];
     if (place.advertise !== undefined) args.push('--advertise', place.advertise);
     args.push('--name', name, '--host-label', `host-of-${name}`);
-    const { recoveryRate } = this.options;
+    const { recoveryRate, memory } = this.options;
+    if (memory !== undefined) args.push('--memory', memory);
     if (recoveryRate !== undefined) args.push('--recovery-rate', recoveryRate);
     const role = this.launch(name, args, place);
     role.child.event('ps.listening').then(

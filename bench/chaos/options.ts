@@ -27,6 +27,11 @@ export const CHAOS_OPTIONS = optionSpec(
     clients: { value: 'n', help: 'clients that push', standard: '3' },
     replicas: { value: 'n', help: 'replicas, whose answers the clients audit', standard: '0' },
     rows: { value: 'n', help: 'rows that the clients share', standard: '20000' },
+    overload: {
+      value: 'x',
+      help: 'attacks as of "bench overload" meanwhile, at this scale (0: none)',
+      standard: '0',
+    },
     pause: { value: 'ms', help: 'between two pushes of a client', standard: '8' },
     recoveryRate: { value: 'size', help: 'as of "kintsugi ps"; a slow recovery is hit by more faults' },
     schedulers: { value: 'n', help: 'schedulers, of which one leads; several need --store', standard: '1' },
@@ -72,6 +77,8 @@ export const CHAOS_OPTIONS = optionSpec(
       /** Processes that follow the shards, and whose answers the clients audit. */
       replicas: flags.whole('replicas', 0),
       sharedRows: flags.whole('rows', 1),
+      /** Scale of attacks as of `bench overload`; 0: none. */
+      overload: flags.numberOrZero('overload'),
       /** Milliseconds between two pushes of a client. */
       pauseMs: flags.numberOrZero('pause'),
       faultPauseMs,
@@ -94,6 +101,8 @@ export const CHAOS_OPTIONS = optionSpec(
     };
     if (options.replicas > 0 && options.checkpoint)
       throw bad('--replicas and --checkpoint do not go together: a replica does not outlive its job');
+    if (options.overload > 0 && (options.checkpoint || options.tls || options.token))
+      throw bad('--overload goes together with none of --checkpoint, --tls, --token and --network');
     if (options.schedulers > 1 && store === undefined)
       throw bad('several schedulers need --store etcd://host:2379/prefix');
     if (network && /\/\/(.*@)?(127\.|localhost|\[::1\])/.test(store ?? ''))

@@ -3,6 +3,7 @@
 import { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
 import type { ChaosOptions } from './options.js';
+import { OVERLOADED_BOUND } from './overload.js';
 import type { AuditCounts } from './replica-audit.js';
 import type { ChaosRun } from './run.js';
 
@@ -16,6 +17,8 @@ export interface ChaosDetails {
   restarts: ChaosRun['restarts'];
   /** Faults of replicas, pulls that they answered and refused, and the oldest answer; undefined: none. */
   replicas: (NonNullable<ChaosRun['replicas']> & AuditCounts) | undefined;
+  /** Attacks, and the highest memory of a PS; undefined: there were none. */
+  overload: ChaosRun['overload'];
   /** Shard pushes, as in every report: a push counts once per shard that it touches. */
   pushes: ChaosRun['pushes'];
   parity: ChaosRun['parity'];
@@ -60,6 +63,7 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
   const replicas = chaotic.replicas && { ...chaotic.replicas, ...auditOf(chaotic) };
   const details: ChaosDetails = {
     replicas,
+    overload: chaotic.overload,
     faults,
     changes,
     clients: chaotic.clients.map((client) => ({
@@ -93,6 +97,12 @@ export function chaosReport(options: ChaosOptions, chaotic: ChaosRun, quiet: Cha
   if (replicas) {
     report.add({ name: 'replicas', unit: '', values: { ...replicas } });
     report.goal('pulls that replicas answered', replicas.reads, 1);
+  }
+  if (chaotic.overload) {
+    const { attacks, failed, peakBytes } = chaotic.overload;
+    report.parameters.overload = options.overload;
+    report.add({ name: 'attacks', unit: '', values: { ...attacks, 'not begun': failed } });
+    report.atMost('peak of a PS, of its bound', peakBytes / OVERLOADED_BOUND, 1);
   }
   const equal = chaotic.digest.sha256 === quiet.digest.sha256 && chaotic.digest.rows === quiet.digest.rows;
   report.goal(

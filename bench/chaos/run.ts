@@ -13,7 +13,7 @@ import { checkParity, type ParityCheck } from '../../src/library/tools/parity.js
 import { monotonicMs } from '../../src/net/log.js';
 import type { PeerId } from '../../src/protocol/map.js';
 import type { Machines } from '../common/machines.js';
-import { type ChangeCounts, type ChangeEnd, type ChangeKind, ChaosChanges } from './changes.js';
+import { addChanges, type ChangeCounts, ChaosChanges } from './changes.js';
 import { LoadClient, type LoadDone } from './clients.js';
 import { ChaosCluster } from './cluster.js';
 import { Crashers } from './crashers.js';
@@ -21,6 +21,7 @@ import { ChaosFaults } from './faults.js';
 import type { ChaosLoadOptions } from './load.js';
 import type { Site } from './network-faults.js';
 import type { ChaosOptions } from './options.js';
+import { ChaosOverload, OVERLOADED_MEMORY, type OverloadCounts } from './overload.js';
 import { pause } from './pause.js';
 import { MachinePlaces, ProxiedPlaces } from './places.js';
 import { TABLES } from './pushes.js';
@@ -52,6 +53,7 @@ export interface ChaosRun {
   changes: ChangeCounts;
   /** Undefined: there were none. */
   replicas: Partial<Record<ReplicaFault, number>> | undefined;
+  overload: OverloadCounts | undefined;
   wrong: string[];
   seconds: number;
 }
@@ -80,6 +82,7 @@ export class ChaosSchedule {
   private client: Client | undefined;
   private changes: ChaosChanges | undefined;
   private replicas: ChaosReplicas | undefined;
+  private overload: ChaosOverload | undefined;
   private readonly started = monotonicMs();
 
   constructor(
@@ -99,6 +102,7 @@ export class ChaosSchedule {
     const { options, secrets, how } = this;
     const { ps, code, groups, recoveryRate, schedulers, store } = options;
     return new ChaosCluster({
+      memory: options.overload > 0 ? OVERLOADED_MEMORY : undefined,
       ...{ ps, code, groups, recoveryRate, schedulers, store, secrets, restore },
       checkpoint: this.restarts && options.checkpoint,
       places: how.machines ? new MachinePlaces(how.machines) : new ProxiedPlaces(),
@@ -141,8 +145,8 @@ export class ChaosSchedule {
     for (const what of (await this.crashers?.check(client)) ?? []) this.violation(what);
     const { held = [], all: restarts = [] } = this.restarts ?? {};
     for (const what of await changedSince(client, held)) this.violation(what);
-    const counts = clients.map(({ id, counts: own }) => ({ client: id, counts: own }));
-    const pushes = await checkPushes(client, counts);
+    const own = clients.map(({ id, counts }) => ({ client: id, counts }));
+    const pushes = await checkPushes(client, own);
     const parity = await checkParity(client);
     return {
       ...{ clients, firstClient: this.firstClient, held, restarts, pushes, parity },
@@ -150,6 +154,7 @@ export class ChaosSchedule {
       faults: this.faults,
       changes: this.changeCounts,
       replicas: this.replicas?.counts,
+      overload: this.overload?.counts,
       wrong: this.wrong,
       seconds: (monotonicMs() - this.started) / 1000,
     };
@@ -248,8 +253,7 @@ export class ChaosSchedule {
   /** Faults and changes. True: everything is to be killed in the middle of them. */
   private async live(life: number, until: number): Promise<boolean> {
     const { options, abort } = this;
-    const client = this.client!;
-    const { sharedRows, pauseMs } = options;
+    const [client, { sharedRows, pauseMs }] = [this.client!, options];
     const seed = options.seed + life * 1000;
     /** Aborted just before every process is killed: from then on errors do not count. */
     const over = new AbortController();
@@ -292,9 +296,14 @@ export class ChaosSchedule {
     const timer = setInterval(() => this.lookForHangs(client), POLL_MS);
     const signal = AbortSignal.any([abort.signal, over.signal]);
     const onDrop = (name: string) => this.tell(`dropTable ${name}`);
+    if (options.overload > 0)
+      this.overload = new ChaosOverload({
+        ...{ cluster: this.cluster, client, seed: seed + 4, scale: options.overload, onError },
+        onAttack: (name, detail) => this.tell(`${name} ${detail}`),
+      });
     const tables = new ChaosTables({ client, seed: seed + 3, onDrop, onError });
-    const stories = [faults.run(until, signal), changes.run(until, signal), tables.run(until, signal)];
-    if (this.replicas) stories.push(this.replicas.run(until, signal));
+    const stories = [faults, changes, tables].map((each) => each.run(until, signal));
+    for (const each of [this.replicas, this.overload]) if (each) stories.push(each.run(until, signal));
     const story = Promise.all(stories);
     const killed = this.restarts?.due().then(() => true) ?? new Promise<never>(() => {});
     const isKilled = await this.unlessEnded(Promise.race([story.then(() => false), killed]));
@@ -437,13 +446,5 @@ export class ChaosSchedule {
 
   private log(line: string): void {
     if (this.options.log !== undefined) appendFileSync(this.options.log, `${line}\n`);
-  }
-}
-
-function addChanges(sums: ChangeCounts, counts: ChangeCounts): void {
-  for (const [kind, ends] of Object.entries(counts)) {
-    sums[kind as ChangeKind] ??= { done: 0, takenBack: 0, refused: 0 };
-    const sum = sums[kind as ChangeKind]!;
-    for (const [end, count] of Object.entries(ends)) sum[end as ChangeEnd] += count;
   }
 }

@@ -4,9 +4,10 @@
  * acknowledged push must be in the rows once.
  */
 import { KintsugiError } from '../../src/common/errors.js';
+import { boundOf } from '../common/attacks/bound.js';
 import { BenchReport } from '../common/report.js';
 import type { OverloadOptions } from './options.js';
-import { boundOf, judge, p99Ratio, peakOf, roundText } from './report.js';
+import { judge, p99Ratio, peakOf, roundText } from './report.js';
 import { OverloadRound, type RoundResult } from './round.js';
 import { SlowStore } from './slow-store.js';
 

@@ -7,8 +7,8 @@ import type { RoleEvent } from '../../src/fleet/local/events.js';
 import { Processes, psName } from '../../src/fleet/local/processes.js';
 import { cpuSeconds } from '../../src/fleet/local/processor-time.js';
 import { type Client, connect } from '../../src/library/client/client.js';
+import type { AttackedJob } from '../common/attacks/attack.js';
 import { localOptions } from '../common/training/cluster.js';
-import type { AttackedJob } from './attack.js';
 import type { OverloadOptions, OverloadShape } from './options.js';
 
 const CONNECT_MS = 120_000;

@@ -1,8 +1,9 @@
 /** Options of `bench overload`. */
 import { parseCode, poolsFor } from '../../src/core/placement/job.js';
+import { OVERLOAD_MEMORY } from '../common/attacks/bound.js';
+import { ATTACK_NAMES, type AttackName } from '../common/attacks/names.js';
 import { bad, LOG_FLAG, type OptionsOf, optionSpec, QUIET_FLAG } from '../common/flags.js';
 import { randomU32 } from '../common/random.js';
-import { ATTACK_NAMES, type AttackName } from './attacks/names.js';
 
 const MEBIBYTE = 2 ** 20;
 /** Least share of `--seconds` that a round gets. Where it would be less, attacks and jobs take turns. */
@@ -62,11 +63,11 @@ export const OVERLOAD_OPTIONS = optionSpec(
       standard: '1',
       smoke: '0.05',
     },
-    memory: { value: 'MiB', help: 'of each PS', standard: '512' },
+    memory: { value: 'MiB', help: 'of each PS', standard: `${OVERLOAD_MEMORY.memoryMiB}` },
     overhead: {
       value: 'MiB',
       help: 'that a PS may have beside --memory',
-      standard: '447',
+      standard: `${OVERLOAD_MEMORY.overheadMiB}`,
     },
     fill: { value: 'MiB', help: 'rows and parity of a PS before an attack', standard: '256', smoke: '8' },
     killAt: { value: 'MiB', help: 'resident memory of a process that ends its attack', standard: '3072' },

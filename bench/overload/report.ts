@@ -1,25 +1,16 @@
 /** Goals of a round, and the table of all rounds. */
 import { bytesText } from '../../src/fleet/local/text.js';
+import { boundOf, type MemoryLimits } from '../common/attacks/bound.js';
 import type { BenchReport } from '../common/report.js';
 import { median } from '../common/statistics.js';
 import { coresOf, type RoundResult } from './round.js';
 
 const MEBIBYTE = 2 ** 20;
-/** Peaks may be above the sum of limits by so much: allocators keep what they have freed. */
-const TOLERANCE = 1.15;
 const P99_TIMES = 2;
 
-export interface OverloadBounds {
-  memoryBytes: number;
-  /** Bytes that the limits of a PS allow beside `memoryBytes`. */
-  overheadBytes: number;
+export interface OverloadBounds extends MemoryLimits {
   /** False: latencies of this run mean nothing. */
   times: boolean;
-}
-
-/** Most resident bytes that a PS may have. */
-export function boundOf({ memoryBytes, overheadBytes }: OverloadBounds): number {
-  return (memoryBytes + overheadBytes) * TOLERANCE;
 }
 
 /** Highest peak of the processes whose names begin so; 0 without one. */

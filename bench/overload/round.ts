@@ -6,10 +6,16 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { describe, KintsugiError } from '../../src/common/errors.js';
 import { cpuSeconds } from '../../src/fleet/local/processor-time.js';
 import { monotonicMs } from '../../src/net/log.js';
-import { type Attack, type AttackedJob, type AttackOutcome, NOTHING_TOLD, outcomesOf } from './attack.js';
-import { ATTACKS } from './attacks/index.js';
+import {
+  type Attack,
+  type AttackedJob,
+  type AttackOutcome,
+  NOTHING_TOLD,
+  outcomesOf,
+} from '../common/attacks/attack.js';
+import { ATTACKS } from '../common/attacks/index.js';
+import { MemoryWatch } from '../common/attacks/memory-watch.js';
 import { OverloadJob } from './job.js';
-import { MemoryWatch } from './memory-watch.js';
 import type { OverloadOptions, RoundPlan } from './options.js';
 import { checkRows, type RowsFound, SteadyClient, type SteadyPhase } from './steady-client.js';
 

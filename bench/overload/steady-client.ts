@@ -4,8 +4,8 @@ import { fileURLToPath } from 'node:url';
 import { KintsugiError } from '../../src/common/errors.js';
 import { type Client, connect } from '../../src/library/client/client.js';
 import { checkPushes } from '../../src/library/tools/audit.js';
+import type { PushedBy } from '../common/attacks/attack.js';
 import { quantile } from '../common/statistics.js';
-import type { PushedBy } from './attack.js';
 
 export const STEADY_TABLE = { name: 'steady', dim: 16, rows: 4096 } as const;
 

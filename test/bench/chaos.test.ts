@@ -101,6 +101,15 @@ test('replicas answer what owners had, and nothing older than they say', async (
   expect(report.replicas?.reads).toBeGreaterThan(0);
 }, 300_000);
 
+test('attacks in the middle of faults cost nobody a push, and a PS no memory beyond its bound', async () => {
+  const report = await smoke(
+    ...['--seed', '5', '--ps', '3', '--code', '2+1', '--minutes', '0.2', '--overload', '0.05'],
+  );
+  const { attacks, peakBytes } = report.overload!;
+  expect(Object.values(attacks).length).toBeGreaterThan(0);
+  expect(peakBytes).toBeGreaterThan(0);
+}, 300_000);
+
 test('flags that make no sense are refused before anything is started', async () => {
   for (const flags of [
     ['--schedulers', '3'],
@@ -109,6 +118,7 @@ test('flags that make no sense are refused before anything is started', async ()
     ['--checkpoint', 'place', '--every', 'often'],
     ['--checkpoint', 'place', '--network'],
     ['--checkpoint', 'place', '--replicas', '1'],
+    ['--overload', '1', '--token'],
     ['--ps', '2'],
     ['--network', '--store', 'etcd://127.0.0.1:2379/prefix'],
     ['--no-such-flag'],

@@ -1,5 +1,5 @@
 /** All attacks, by name. */
-import type { Attack, AttackedJob } from '../attack.js';
+import type { Attack, AttackedJob } from './attack.js';
 import { idleConnections } from './idle-connections.js';
 import { manyTables } from './many-tables.js';
 import type { AttackName } from './names.js';

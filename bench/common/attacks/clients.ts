@@ -2,8 +2,8 @@
  * Clients of an attack in a process of their own. They pull, or push, as fast as they are answered, until
  * they are told to stop. It leaves when its parent does.
  */
-import { describe, KintsugiError } from '../../src/common/errors.js';
-import { type Client, connect, type PullInto, type PushRequest } from '../../src/library/client/client.js';
+import { describe, KintsugiError } from '../../../src/common/errors.js';
+import { type Client, connect, type PullInto, type PushRequest } from '../../../src/library/client/client.js';
 import type { AttackOutcome } from './attack.js';
 import type { CrowdReport } from './crowd.js';
 

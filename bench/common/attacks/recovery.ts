@@ -3,7 +3,7 @@
  * they are decoded. The PS is started again meanwhile.
  */
 import { setTimeout as pause } from 'node:timers/promises';
-import { type Attack, type AttackedJob, outcomesOf } from '../attack.js';
+import { type Attack, type AttackedJob, outcomesOf } from './attack.js';
 import { neverRead } from './never-read.js';
 import { widePulls } from './wide-pulls.js';
 

@@ -3,7 +3,7 @@
  * stops it then. It leaves when its parent does.
  */
 import { connect } from 'node:net';
-import { encodeFrame, FrameReader } from '../../src/training/gateway/frames.js';
+import { encodeFrame, FrameReader } from '../../../src/training/gateway/frames.js';
 import type { CrowdReport } from './crowd.js';
 
 export interface AttackProgramOptions {

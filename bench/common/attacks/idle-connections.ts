@@ -1,7 +1,7 @@
 /** Connections that say nothing, half a frame, or one byte a second, also after their hello. */
-import type { Attack, AttackedJob } from '../attack.js';
-import { byCrowd, Crowd } from '../crowd.js';
-import type { AttackSocketsOptions } from '../sockets.js';
+import type { Attack, AttackedJob } from './attack.js';
+import { byCrowd, Crowd } from './crowd.js';
+import type { AttackSocketsOptions } from './sockets.js';
 
 const CONNECTIONS = 8192;
 

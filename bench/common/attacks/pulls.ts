@@ -1,6 +1,6 @@
 /** Tables and clients of attacks that pull, and the client that pushes beside others. */
-import type { AttackedJob } from '../attack.js';
-import type { AttackClientOptions } from '../clients.js';
+import type { AttackedJob } from './attack.js';
+import type { AttackClientOptions } from './clients.js';
 
 /** A client in one process of its own would need 60 MB more. */
 const CLIENTS_OF_PROCESS = 10;

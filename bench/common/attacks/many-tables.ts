@@ -1,6 +1,6 @@
 /** Clients that push rows to a thousand tables, many tables in each push. */
-import type { Attack, AttackedJob } from '../attack.js';
-import { byCrowd, Crowd } from '../crowd.js';
+import type { Attack, AttackedJob } from './attack.js';
+import { byCrowd, Crowd } from './crowd.js';
 import { shares } from './pulls.js';
 
 const TABLES = 1000;

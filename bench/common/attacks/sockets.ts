@@ -4,8 +4,8 @@
  * is closed is opened again. The process leaves when its parent does.
  */
 import { connect, type Socket } from 'node:net';
-import { openingOf } from '../../src/net/transport/inbound.js';
-import { encodeFrame } from '../../src/protocol/frame.js';
+import { openingOf } from '../../../src/net/transport/inbound.js';
+import { encodeFrame } from '../../../src/protocol/frame.js';
 import type { AttackOutcome } from './attack.js';
 import type { CrowdReport } from './crowd.js';
 

@@ -1,8 +1,8 @@
 /** Replicas that stop again and again while much is pushed: owners have sent them what they never take. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { Child } from '../../../src/fleet/local/child.js';
-import type { Attack, AttackedJob } from '../attack.js';
-import { byCrowd, Crowd } from '../crowd.js';
+import type { Attack, AttackedJob } from './attack.js';
+import { byCrowd, Crowd } from './crowd.js';
 import { BROAD_TABLE, filled, pushing } from './pulls.js';
 
 const REPLICAS = 8;

@@ -1,5 +1,5 @@
 /** An attack on a running job, and what it may use. Each attack is one mechanism in a file of its own. */
-import type { Client } from '../../src/library/client/client.js';
+import type { Client } from '../../../src/library/client/client.js';
 
 export interface Attack {
   readonly name: string;

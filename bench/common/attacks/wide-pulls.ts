@@ -1,6 +1,6 @@
 /** Clients that pull the widest rows that there are, as fast as they are answered. */
-import type { Attack, AttackedJob } from '../attack.js';
-import { byCrowd, Crowd } from '../crowd.js';
+import type { Attack, AttackedJob } from './attack.js';
+import { byCrowd, Crowd } from './crowd.js';
 import { filled, pulling, WIDE_TABLE } from './pulls.js';
 
 const CLIENTS = 60;

@@ -4,7 +4,7 @@
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { KintsugiError } from '../../src/common/errors.js';
+import { KintsugiError } from '../../../src/common/errors.js';
 import { type Attack, type AttackOutcome, outcomesOf } from './attack.js';
 
 /** A process of a crowd tells that it is connected, that all of its requests have left it, how it went. */

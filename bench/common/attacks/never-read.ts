@@ -1,6 +1,6 @@
 /** Clients that pull and never read: their processes are stopped as soon as they have asked. */
-import type { Attack, AttackedJob } from '../attack.js';
-import { byCrowd, Crowd } from '../crowd.js';
+import type { Attack, AttackedJob } from './attack.js';
+import { byCrowd, Crowd } from './crowd.js';
 import { BROAD_TABLE, filled, pulling } from './pulls.js';
 
 const CLIENTS = 40;

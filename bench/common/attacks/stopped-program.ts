@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Child } from '../../../src/fleet/local/child.js';
-import type { Attack, AttackedJob } from '../attack.js';
-import { byCrowd, Crowd } from '../crowd.js';
-import type { AttackProgramOptions } from '../program.js';
+import type { Attack, AttackedJob } from './attack.js';
+import { byCrowd, Crowd } from './crowd.js';
+import type { AttackProgramOptions } from './program.js';
 import { BROAD_TABLE, filled } from './pulls.js';
 
 const GATEWAYS = 2;

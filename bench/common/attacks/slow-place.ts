@@ -5,8 +5,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { setSavePlan } from '../../../src/library/tools/checkpoints.js';
 import { CHECKPOINT_PLAN, type SavePlan } from '../../../src/protocol/saving.js';
-import type { Attack, AttackedJob } from '../attack.js';
-import { byCrowd, Crowd } from '../crowd.js';
+import type { Attack, AttackedJob } from './attack.js';
+import { byCrowd, Crowd } from './crowd.js';
 import { BROAD_TABLE, filled, pushing } from './pulls.js';
 
 const EVERY_MS = 1000;
