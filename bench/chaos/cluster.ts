@@ -18,6 +18,7 @@ import type { Secrets } from './secrets.js';
 
 /** Schedulers that all stand by without a word from the store for so long: the store is not there. */
 const STORE_MS = 4000;
+const TAKEN = /^(replace sink|shard refused)/;
 
 export interface ClusterOptions {
   ps: number;
@@ -63,6 +64,8 @@ export class ChaosCluster {
   private readonly job = randomUUID();
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-chaos-'));
   private stopping = false;
+  /** Called when the scheduler has taken a sink or a shard from a living PS: a member of a group is lacking. */
+  onTaken: () => void = () => {};
   private readonly emergency = () => this.killAll();
 
   constructor(private readonly options: ClusterOptions) {
@@ -156,6 +159,7 @@ export class ChaosCluster {
           this.leader = name;
           for (const resolve of this.led.splice(0)) resolve();
         }
+        if (event.event === 'map.durable' && TAKEN.test(String(event.reason))) this.onTaken();
         onEvent(event, line);
       },
     });

@@ -67,8 +67,8 @@ export class ChaosFaults implements Struck {
   private costly = 0;
   schedulerDown = false;
   /**
-   * True: live nodes may have been given up for a silence that others caused. No more losses until the job is
-   * whole.
+   * True: live nodes may have been given up for a silence that others caused, or have lost what they hold
+   * because they are slow. No more losses until the job is whole.
    */
   private unsure = false;
   private stopped = false;
@@ -78,7 +78,8 @@ export class ChaosFaults implements Struck {
 
   constructor(private readonly options: FaultsOptions) {
     this.random = seededRandom(options.seed);
-    const { network } = options;
+    const { network, cluster } = options;
+    cluster.onTaken = () => this.doubt();
     this.others = network ? new NetworkFaults(this, network.machines, network.clients) : new LinkFaults(this);
   }
 
