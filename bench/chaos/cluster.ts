@@ -64,7 +64,7 @@ export class ChaosCluster {
   private readonly job = randomUUID();
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-chaos-'));
   private stopping = false;
-  /** Called when the scheduler has taken a sink or a shard from a living PS: a member of a group is lacking. */
+  /** Called when the scheduler has taken a sink or a shard from a living PS: a member of its group lacks. */
   onTaken: () => void = () => {};
   private readonly emergency = () => this.killAll();
 

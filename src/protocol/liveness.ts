@@ -10,6 +10,8 @@ export interface ReachMessage {
   t: 'reach';
   node: PeerId;
   inc: number;
+  /** Number of the question: the answer proves that the receiver lived when it came. */
+  round?: number;
 }
 /**
  * Time for which the machine has acknowledged nothing to the sender; absent: the sender has no link to it.
@@ -18,6 +20,7 @@ export interface Reached {
   t: 'reached';
   node: PeerId;
   inc: number;
+  round?: number;
   silentMs?: number;
 }
 

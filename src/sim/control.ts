@@ -20,6 +20,7 @@ import { type Lives, RECONNECT_RETRIES, SILENT_RETRIES, STOPPED_RETRIES } from '
 import { isLoadedAgain, lackingSeats, watchLoss } from './loss.js';
 import type { Draft } from './saved.js';
 import { checkSeats } from './seats.js';
+import { Stalls } from './stalls.js';
 import { checkVanished, VANISHED_RETRIES } from './vanished.js';
 import { Violation } from './violation.js';
 
@@ -36,9 +37,8 @@ export class Control implements SchedulerSide {
   private crashSoon = false;
   /** Node -> incarnation, of the processes that the scheduler believed alive at its last decision. */
   private believed = new Map<PeerId, number>();
-  /** Sids of the sinks that an owner reported as stalled. */
-  private readonly stalled = new Set<number>();
-  /** Number of times that the job was restored from a checkpoint. */
+  private readonly stalled = new Stalls();
+  /** Times that the job was restored from a checkpoint. */
   private restored = 0;
   /** Probes that were asked for, with the time of their answer. */
   private refusals: { node: PeerId; inc: number; at: number }[] = [];
@@ -217,8 +217,8 @@ export class Control implements SchedulerSide {
     if (input.kind === 'tick') this.tickedAt = input.now;
     if (input.kind === 'message') this.cluster.leases.received(input.from, input.message);
     if (input.kind === 'message' && input.message.t === 'unrecoverable') this.reportedLost(input.message);
-    if (input.kind === 'message' && input.message.t === 'stalled') this.stalled.add(input.message.sid);
     const before = this.scheduler.map;
+    this.stalled.look(input, before, this.cluster);
     const effects = this.scheduler.step(input);
     this.cluster.maps.decide(this.scheduler.map);
     this.changes.look(this.tickedAt, this.scheduler.changes);
@@ -423,16 +423,16 @@ export class Control implements SchedulerSide {
 
   /**
    * Rule 30: no decision gives up a silent node or a stalled sink if a group would then lack more than r
-   * seats. A process that died a moment ago counts as complete here, because the scheduler cannot know yet. A
-   * group that is beyond repair is not checked.
+   * seats. A process that died a moment ago counts as complete here, unless the scheduler had to ask.
    */
   private checkGivenUp(before: ClusterMap, after: ClusterMap, g: number): void {
     if (this.unrecoverable) return;
-    const countedComplete = (id: PeerId, inc: number) => this.diedUnnoticed({ node: id, inc });
-    const { cluster } = this;
-    const lacking = lackingSeats(cluster, after, g, { countedComplete });
-    const { r } = cluster.config;
-    if (lacking > r && lackingSeats(cluster, before, g, { countedComplete }) <= r)
+    const { r } = this.cluster.config;
+    const unnoticed = (node: PeerId, inc: number) => this.diedUnnoticed({ node, inc });
+    const lackingIn = (map: ClusterMap, countedComplete: typeof unnoticed) =>
+      lackingSeats(this.cluster, map, g, { countedComplete });
+    const lacking = lackingIn(after, this.stalled.unlessAsked(before, after, g, unnoticed));
+    if (lacking > r && lackingIn(before, unnoticed) <= r)
       throw new Violation(`a decision made ${lacking} members of group ${g} lack`);
   }
 

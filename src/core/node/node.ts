@@ -349,10 +349,10 @@ export class PsNode {
     this.host.out.send(from, { t: 'observed', id, node: this.telemetry(shards) });
   }
 
-  private onReach({ node, inc }: MessageOf<'reach'>): void {
+  private onReach({ node, inc, round }: MessageOf<'reach'>): void {
     const ms = this.hooks.unacknowledgedMs(node, inc);
-    const silentMs = ms && Math.round(ms);
-    this.host.out.send(SCHEDULER, { t: 'reached', node, inc, ...(silentMs !== undefined && { silentMs }) });
+    const reached = { t: 'reached' as const, node, inc, ...(round !== undefined && { round }) };
+    this.host.out.send(SCHEDULER, { ...reached, ...(ms !== undefined && { silentMs: Math.round(ms) }) });
   }
 
   private onMovePace({ bytesPerSecond }: MessageOf<'movePace'>): void {

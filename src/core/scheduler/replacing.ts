@@ -9,12 +9,15 @@ import { canDoWithout } from '../placement/health.js';
 import { keepSinks } from '../placement/repair.js';
 import type { Avoided } from './avoided.js';
 import type { ClusterFacts } from './facts.js';
+import { Inquiries, type Inquiry } from './inquiries.js';
 import type { Ledger } from './ledger.js';
 import type { Membership } from './membership.js';
 import type { Placing } from './placing.js';
 import type { Reports } from './reports.js';
 
 export class Replacing {
+  private readonly inquiries: Inquiries;
+
   constructor(
     private readonly ledger: Ledger,
     private readonly avoided: Avoided,
@@ -22,21 +25,47 @@ export class Replacing {
     private readonly facts: ClusterFacts,
     private readonly placing: Placing,
     private readonly membership: Membership,
-  ) {}
+  ) {
+    this.inquiries = new Inquiries(ledger);
+  }
+
+  startAt(now: number): void {
+    this.inquiries.startAt(now);
+  }
+
+  onStalled(from: PeerId, report: MessageOf<'stalled'>): void {
+    this.inquiries.keepOnly((g, sid) => this.groupOf(g)?.sinks.some((sink) => sink.sid === sid) === true);
+    const found = this.stalledSink(from, report);
+    if (found) this.replaceStalled(this.inquiries.ask(from, report, ...found));
+  }
+
+  reached(from: PeerId, answer: MessageOf<'reached'>): void {
+    for (const inquiry of this.inquiries.answered(from, answer)) this.replaceStalled(inquiry);
+  }
 
   /**
    * A sink is replaced only if the group can do without it meanwhile. A node that is only busy will answer,
    * and to build its sink anew would make others busy, too.
    */
-  onStalled(from: PeerId, report: MessageOf<'stalled'>): void {
+  private stalledSink(from: PeerId, report: MessageOf<'stalled'>): [Group, SinkEntry] | undefined {
     const group = this.groupOf(report.g);
     const owner = group?.data[report.m];
-    if (group?.version !== report.v || owner?.gen !== report.gen || owner.node !== from) return;
+    if (group?.version !== report.v || owner?.gen !== report.gen || owner.node !== from) return undefined;
     const sink = group.sinks.find((entry) => entry.sid === report.sid);
-    if (!sink || !this.canDoWithout(group, sink)) return;
-    if (this.membership.isOnlyBusy(sink.node, report.forMs ?? 0)) return;
+    if (!sink || !this.canDoWithout(group, sink)) return undefined;
+    if (this.membership.isOnlyBusy(sink.node, report.forMs ?? 0)) return undefined;
+    return [group, sink];
+  }
+
+  /** Replaces the sink if all others of its group have said that they live, or count as missing. */
+  private replaceStalled({ from, report, waits }: Inquiry): void {
+    const [, sink] = this.stalledSink(from, report) ?? [];
+    const missing = new Set(this.membership.silentOnes);
+    const view = this.facts.view();
+    if (!sink || [...waits].some(([node, inc]) => !missing.has(node) && view.alive(node, inc))) return;
+    this.inquiries.end(sink.sid);
     this.avoided.stalled(sink.node);
-    this.replaceSink(report.g, report.sid, 'stalled');
+    this.replaceSink(report.g, sink.sid, 'stalled');
   }
 
   /**

@@ -240,6 +240,7 @@ export class Scheduler {
     if (first) {
       this.sessions.restartLeases(now);
       this.membership.start(now);
+      this.replacing.startAt(now);
     } else {
       this.sessions.tick(now, slept);
       this.membership.tick(now, slept);
@@ -265,7 +266,8 @@ export class Scheduler {
       case 'pulse':
         return this.membership.pulsed(message);
       case 'reached':
-        return this.membership.reached(from, message);
+        this.membership.reached(from, message);
+        return this.replacing.reached(from, message);
       case 'unrecoverable':
         return this.onUnrecoverable(from, message);
       case 'stalled':

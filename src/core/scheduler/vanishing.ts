@@ -85,7 +85,10 @@ export class Vanishing {
       suspect.asked = witnessesOf(node)
         .filter((id) => id !== node && !this.isSuspect(id))
         .slice(0, MAX_WITNESSES);
-      return suspect.asked.map((to): [PeerId, MessageOf<'reach'>] => [to, { t: 'reach', node, inc }]);
+      return suspect.asked.map((to): [PeerId, MessageOf<'reach'>] => [
+        to,
+        { t: 'reach', node, inc, round: 0 },
+      ]);
     });
   }
 

@@ -13,6 +13,26 @@ export const VANISHING_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'stalled: a sink is replaced before the others of its group have said that they live',
+    file: 'scheduler/replacing',
+    from: '[...waits].some(',
+    to: '[].some(',
+    scenario: {
+      test: 'test/core/scheduler/vanishing.test.ts',
+      because: 'nodes of a schedule seldom die in the moment in which a sink stalls',
+    },
+  },
+  {
+    name: 'stalled: an answer to an earlier question counts',
+    file: 'scheduler/inquiries',
+    from: 'round === undefined || round === inquiry.round',
+    to: 'true',
+    scenario: {
+      test: 'test/core/scheduler/vanishing.test.ts',
+      because: 'nodes of a schedule seldom die in the moment in which a sink stalls',
+    },
+  },
+  {
     name: "vanished: one node's word suffices",
     file: 'scheduler/vanishing',
     from: 'links.every((silentMs)',

@@ -115,6 +115,22 @@ export class BareScheduler {
     this.step({ kind: 'message', from, role: senderOf(message.t, 'scheduler'), message });
   }
 
+  /** Questions of the last step whether a machine is reached, by whom they go to. */
+  questions(): Map<PeerId, MessageOf<'reach'>> {
+    return new Map(
+      this.effects.flatMap((effect) =>
+        effect.kind === 'send' && effect.message.t === 'reach' ? [[effect.to, effect.message] as const] : [],
+      ),
+    );
+  }
+
+  /** All nodes answer the questions of the last step, but for those that are `dead`. */
+  answerQuestions(dead: readonly PeerId[] = []): void {
+    for (const [to, { node, inc, round }] of this.questions())
+      if (!dead.includes(to))
+        this.hear(to, { t: 'reached', node, inc, ...(round !== undefined && { round }) });
+  }
+
   heartbeat({ id, inc }: Identity, fields: Partial<Heartbeat> = {}): void {
     const { epoch } = this.scheduler.map;
     const nothing = { completeSinks: [], completeShards: [], recoveries: [], owned: [], bytes: 0, rows: 0 };

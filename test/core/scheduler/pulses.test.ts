@@ -106,6 +106,7 @@ describe('a sink that stalls', () => {
     const m = data.findIndex(({ node }) => node !== busy.id);
     const { node, gen } = data[m]!;
     bare.hear(node, { t: 'stalled', g, m, sid, gen, v, forMs });
+    bare.answerQuestions();
     return bare.groups[g]!.sinks.some((sink) => sink.sid === sid);
   };
 

@@ -4,7 +4,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { DEFAULT_SCHEDULER_POLICY } from '../../../src/core/scheduler/scheduler.js';
 import type { Group } from '../../../src/protocol/map.js';
-import type { Message } from '../../../src/protocol/messages.js';
+import type { Message, MessageOf } from '../../../src/protocol/messages.js';
 import { BareScheduler, type Identity } from './bare.js';
 
 const { vanishedMs, silentMs, reconnectMs } = DEFAULT_SCHEDULER_POLICY;
@@ -129,15 +129,37 @@ describe('a sink that stalls while its machine has vanished', () => {
   });
 
   /** The owner says that the sink stalls: whether that is still there. */
-  const isKept = (): boolean => {
+  const isKept = (dead: readonly Identity[] = []): boolean => {
     const { gen } = bare.groups[g]!.data[m]!;
     bare.hear(owner.id, { t: 'stalled', g, m, sid, gen, v: bare.groups[g]!.version });
+    bare.answerQuestions(dead.map(({ id }) => id));
     return bare.groups[g]!.sinks.some((sink) => sink.sid === sid);
   };
 
   it('is replaced when the rest of its group is there', () => {
     expect(untilLost({ silent: [] }, vanishedMs).lost).toEqual([]);
     expect(isKept()).toBe(false);
+  });
+
+  it('is kept until each other member has said that it lives: one may have died a moment ago', () => {
+    expect(isKept([owner, other])).toBe(true);
+    expect(isKept([other])).toBe(true);
+    const { gen } = bare.groups[g]!.data[m]!;
+    bare.hear(owner.id, { t: 'stalled', g, m, sid, gen, v: bare.groups[g]!.version });
+    const [[to, { node, inc, round = 0 }], ...more] = [...bare.questions()] as [[number, MessageOf<'reach'>]];
+    expect([to, more]).toEqual([other.id, []]);
+    // The answer to an earlier question.
+    bare.hear(to, { t: 'reached', node, inc, round: round - 1 });
+    expect(bare.groups[g]!.sinks.some((sink) => sink.sid === sid)).toBe(true);
+    bare.hear(to, { t: 'reached', node, inc, round });
+    expect(bare.groups[g]!.sinks.some((sink) => sink.sid === sid)).toBe(false);
+  });
+
+  it('is replaced where nodes of an older program answer without the number of the question, too', () => {
+    const { gen } = bare.groups[g]!.data[m]!;
+    bare.hear(owner.id, { t: 'stalled', g, m, sid, gen, v: bare.groups[g]!.version });
+    for (const [to, { node, inc }] of bare.questions()) bare.hear(to, { t: 'reached', node, inc });
+    expect(bare.groups[g]!.sinks.some((sink) => sink.sid === sid)).toBe(false);
   });
 
   it('is kept while that of another member has vanished, too: it may be the only one to come back', () => {
