@@ -93,3 +93,56 @@ def test_a_shared_optimizer_has_a_rate(client: kintsugi.Client) -> None:
     opt.step()
     opt.refresh()
     torch.testing.assert_close(model.weight.detach(), before - 0.5)
+
+
+POLICY = kintsugi.Policy(counter=2, ttl=50)
+
+
+def layers_with(client: kintsugi.Client, name: str, policy: kintsugi.Policy | None) -> list[nn.Module]:
+    bags = kt.EmbeddingBagConfig(name, 4, policy=policy)
+    rows = kt.EmbeddingConfig(name, 4, policy=policy)
+    return [
+        kt.KintsugiEmbedding(client, name, 4, policy=policy),
+        kt.KintsugiEmbeddingBag(client, name, 4, policy=policy),
+        kt.EmbeddingBagCollection(client, [bags]),
+        kt.EmbeddingCollection(client, [rows]),
+    ]
+
+
+def test_layers_create_tables_with_a_policy(client: kintsugi.Client) -> None:
+    name = f"t-{uuid4()}"
+    for layer in layers_with(client, name, POLICY):
+        tables: list[kintsugi.Table] = layer.tables  # type: ignore[assignment]
+        assert [table.policy for table in tables] == [POLICY]
+    layer = kt.KintsugiEmbedding(client, name, fused=True)
+    assert layer.table.policy == POLICY
+    keys = torch.tensor([7])
+    initial = torch.from_numpy(layer.table.pull(np.array([7])))
+    layer(keys).sum().backward()
+    assert torch.equal(layer(keys).detach(), initial)
+    layer(keys).sum().backward()
+    assert not torch.equal(layer(keys).detach(), initial)
+
+
+def test_layers_hold_a_table_to_its_policy(client: kintsugi.Client) -> None:
+    name, plain = f"t-{uuid4()}", f"t-{uuid4()}"
+    client.create_table(name, 4, policy=POLICY)
+    client.create_table(plain, 4)
+    cases = [(name, None), (name, kintsugi.Policy(ttl=50)), (plain, POLICY)]
+    for table, policy in cases:
+        makers = [
+            lambda t=table, p=policy: kt.KintsugiEmbedding(client, t, 4, policy=p),
+            lambda t=table, p=policy: kt.KintsugiEmbeddingBag(client, t, 4, policy=p),
+            lambda t=table, p=policy: kt.EmbeddingBagCollection(
+                client, [kt.EmbeddingBagConfig(t, 4, policy=p)]
+            ),
+            lambda t=table, p=policy: kt.EmbeddingCollection(client, [kt.EmbeddingConfig(t, 4, policy=p)]),
+        ]
+        for make in makers:
+            with pytest.raises(kintsugi.Error, match=r"TABLE_EXISTS.*policy"):
+                make()
+    with pytest.raises(kintsugi.Error, match="without dim it is taken as it is"):
+        kt.KintsugiEmbedding(client, name, policy=POLICY)
+    for given in ("ttl=5", kintsugi.Adagrad(), {"ttl": 5}):
+        with pytest.raises(kintsugi.Error, match=r"kintsugi.Policy\(ttl=2000\)"):
+            kt.KintsugiEmbedding(client, f"t-{uuid4()}", 4, policy=given)  # type: ignore[arg-type]
