@@ -128,6 +128,17 @@ Napi::Value ShardObject::unloadRows(const Napi::CallbackInfo& info) {
   return Napi::Number::New(env, static_cast<int>(status));
 }
 
+Napi::Value ShardObject::serve(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  Serving serving;
+  serving.valuesOnly = true;
+  serving.minSightings = arguments.u32();
+  serving.maxAge = arguments.u32();
+  if (arguments.ok()) shard_->serve(serving);
+  return info.Env().Undefined();
+}
+
 Napi::Value ShardObject::readValues(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   if (!open(env)) return env.Undefined();

@@ -47,11 +47,11 @@ void Table::listUnserved(std::uint32_t since, const Serving& serving,
   }
 }
 
-void Table::hideGone(std::vector<std::uint32_t>& slots) const {
+void Table::hideUnserved(std::vector<std::uint32_t>& slots, const Serving& serving) const {
   if (!first_ || !extent_) return;
   const std::uint32_t now = clock();
   for (std::uint32_t& slot : slots) {
-    if (slot != kNone && isGone(slot, now)) slot = kNone;
+    if (slot != kNone && !isServed(slot, now, serving)) slot = kNone;
   }
 }
 

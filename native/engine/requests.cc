@@ -311,8 +311,10 @@ Status Shard::pull(View section, const Allocate& allocate) {
   }
   std::uint8_t* out = allocate(bytes);
   if (!out) return Status::BadFrame;
+  // Whole rows are not for readers.
+  const Serving serving = request_.mode ? Serving{} : serving_;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
-    plans_[i].table->hideGone(plans_[i].slots);
+    plans_[i].table->hideUnserved(plans_[i].slots, serving);
     out = copyRows(request_.tables[i], plans_[i], out);
   }
   return Status::Applied;

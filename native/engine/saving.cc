@@ -157,7 +157,7 @@ Fault Shard::readValues(const WantedValues& wanted, std::size_t& count) {
   if (!collectTags(keys, plan)) return kReservedKey;
   plan.slots.resize(plan.tags.size());
   t->index().findMany(plan.tags.data(), plan.tags.size(), plan.slots.data());
-  t->hideGone(plan.slots);
+  t->hideUnserved(plan.slots, serving_);
   kernels().gatherRows(reinterpret_cast<std::uint8_t*>(wanted.into), t->row(0), spec.stride(),
                        std::size_t{spec.dim} * 4, plan.slots.data(), plan.slots.size());
   count = 0;

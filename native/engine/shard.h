@@ -80,6 +80,9 @@ class Shard {
    * it is not there. */
   void dropTable(std::uint32_t id);
   Fault adopt(std::uint32_t table, std::uint32_t extent);
+  /** For a shard that readers ask: from now on, a row that is not served reads as if its key had none, but in
+   * pulls of whole rows. */
+  void serve(const Serving& serving) { serving_ = serving; }
   /** Extents of these tables that `adopt` takes when there is memory. */
   Fault checkExtents(const std::vector<ExtentOf>& extents) const;
   const Table* table(std::uint32_t id) const;
@@ -230,6 +233,7 @@ class Shard {
   Equations equations_;
   Cursor cursors_[2];
   BlockPairs missing_;
+  Serving serving_;
   std::unique_ptr<Snapshot> snapshot_;  // the open one
   std::uint32_t snapshots_ = 0;         // begun so far; while it is 0 there are no stamps
   std::uint32_t forgotten_ = 0;         // since this snapshot or an older one, not all removed keys are known

@@ -78,7 +78,7 @@ class Table {
     const std::uint32_t ttl = spec_.policy.ttlOf(life.sightings);
     return ttl && ageOf(slot, clock) > ttl;
   }
-  /** A row with a key is in a snapshot that began at this clock. */
+  /** A row with a key is for readers at this clock. */
   bool isServed(std::uint32_t slot, std::uint32_t clock, const Serving& serving) const {
     if (isGone(slot, clock)) return false;
     if (!serving.valuesOnly) return true;
@@ -87,8 +87,9 @@ class Table {
   /** Takes away slots that a snapshot of a table with a policy does not have: 0 and those of rows that are
    * not served. */
   void removeUnserved(BlockSet& slots, const Serving& serving) const;
-  /** Gives kNone to slots of gone rows of a table with a policy. The blocks of all rows are present. */
-  void hideGone(std::vector<std::uint32_t>& slots) const;
+  /** Gives kNone to slots of rows that are not served, of a table with a policy. Their blocks and the clock
+   * are present. */
+  void hideUnserved(std::vector<std::uint32_t>& slots, const Serving& serving) const;
   struct Life {
     std::uint32_t last, sightings;
   };

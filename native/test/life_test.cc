@@ -2,35 +2,10 @@
 // again, against the model (support.h) and through snapshots.
 #include <numeric>
 
-#include "test/support.h"
+#include "test/living.h"
 
 namespace kintsugi::test {
 namespace {
-
-TableSpec living(LifePolicy policy) {
-  return withPolicy(tableSpec(3, 5, OptimizerKind::Adagrad, InitializerKind::Uniform), policy);
-}
-
-PartData gradients(const TableSpec& spec, std::vector<std::uint64_t> keys, float value = 0.5f) {
-  PartData part{spec.id, spec.dim, std::move(keys), {}};
-  part.rows.assign(part.keys.size() * spec.dim, value);
-  return part;
-}
-
-void pushed(Shard& shard, const PartData& part, std::uint32_t mode = 0) {
-  CHECK(shard.push(view(encode(mode, {part}, true))) == Status::Applied);
-}
-
-std::vector<float> rowOf(Shard& shard, const TableSpec& spec, std::uint64_t key) {
-  const PartData part{spec.id, spec.width(), {key}, {}};
-  Status status = Status::Absent;
-  const Bytes bytes = answerOf(
-      [&](const Allocate& allocate) { status = shard.pull(view(encode(1, {part}, false)), allocate); });
-  CHECK(status == Status::Applied);
-  std::vector<float> row(spec.width());
-  std::memcpy(row.data(), bytes.data(), row.size() * 4);
-  return row;
-}
 
 struct Saved {
   std::vector<std::uint64_t> keys;
@@ -63,12 +38,6 @@ Saved saved(Shard& shard, const TableSpec& spec, std::uint32_t& since, std::uint
   }
   CHECK_EQ(begun.rows, all.keys.size());
   return all;
-}
-
-std::unique_ptr<Shard> shardWith(const TableSpec& spec) {
-  auto shard = std::make_unique<Shard>(std::make_shared<Memory>(0), 0, 1, 1);
-  CHECK(!shard->addTable(spec));
-  return shard;
 }
 
 /** The keys that the table lists, in the order of slots. */

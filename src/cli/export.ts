@@ -5,7 +5,7 @@ import { MOST_LIFE } from '../engine/policies.js';
 import { bytesText, countText, timeText } from '../fleet/local/text.js';
 import type { Client } from '../library/client/client.js';
 import { saveNow, setSavePlan } from '../library/tools/checkpoints.js';
-import { CHECKPOINT_PLAN, isSamePlace, type SavePlan } from '../protocol/saving.js';
+import { CHECKPOINT_PLAN, isSamePlace, type SavePlan, servedRows } from '../protocol/saving.js';
 import type { PlanStatus } from '../protocol/status.js';
 import { absolutePlace, asFailure, DEFAULT_KEEP, everyOption, keepOption } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
@@ -115,7 +115,7 @@ function planOf(
   const before = known?.url === url ? known : undefined;
   const chosen = tables ?? before?.tables;
   const { minFrequency = before?.served?.minFrequency ?? 0, maxAge = before?.served?.maxAge ?? 0 } = flags;
-  const served = { ...(minFrequency > 0 && { minFrequency }), ...(maxAge > 0 && { maxAge }) };
+  const served = servedRows(minFrequency, maxAge);
   return {
     url,
     everyMs: every ?? before?.everyMs ?? (once ? 0 : DEFAULT_EVERY_MS),
@@ -123,7 +123,7 @@ function planOf(
     rate: rate ?? before?.rate ?? 0,
     kind: 'export',
     ...(chosen && { tables: chosen }),
-    ...((minFrequency > 0 || maxAge > 0) && { served }),
+    ...(served && { served }),
   };
 }
 

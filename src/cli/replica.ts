@@ -3,10 +3,13 @@ import { hostname } from 'node:os';
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
 import { DEFAULT_REPLICA_POLICY, type ReplicaPolicy } from '../core/replica/replica.js';
+import { MOST_LIFE } from '../engine/policies.js';
+import { servedRows } from '../protocol/saving.js';
 import { startReplica } from '../roles/replica/replica.js';
 import { tuneV8 } from '../roles/v8.js';
 import {
   duration,
+  integer,
   loggerOf,
   metricsTokenOf,
   pullTokenOf,
@@ -29,6 +32,8 @@ interface ReplicaFlags extends SharedFlags {
   name?: string;
   share: [part: number, of: number];
   tables?: string[];
+  minFrequency: number;
+  maxAge: number;
   maxLag: number;
   pullTokenFile?: string;
   limit: Partial<ReplicaPolicy>;
@@ -66,6 +71,7 @@ async function run(flags: ReplicaFlags): Promise<void> {
     tls: roleTlsOf(flags),
     share: flags.share,
     tables: flags.tables,
+    served: servedRows(flags.minFrequency, flags.maxAge),
     maxLagMs: flags.maxLag === 0 ? undefined : flags.maxLag,
     policy: flags.limit,
     connectTimeoutMs: flags.connectTimeout,
@@ -97,6 +103,16 @@ export function registerReplica(program: Command): void {
         .default([1, 1], '1/1'),
     )
     .option('--tables <name,...>', 'serve these tables (default: all)', tablesOf)
+    .addOption(
+      new Option('--min-frequency <n>', 'serve only rows that were seen n times, of tables with a policy')
+        .argParser(integer('--min-frequency', 0, MOST_LIFE))
+        .default(0, '0, all'),
+    )
+    .addOption(
+      new Option('--max-age <steps>', 'serve only rows of them that were last seen at most so long ago')
+        .argParser(integer('--max-age', 0, MOST_LIFE))
+        .default(0, '0, all'),
+    )
     .addOption(
       new Option('--max-lag <time>', 'refuse pulls of older rows (STALE_REPLICA); 0s = any age')
         .argParser(duration('--max-lag'))

@@ -9,6 +9,7 @@ import type {
   ReplicaStatus,
   RestoreStatus,
 } from '../protocol/messages.js';
+import type { ServedRows } from '../protocol/saving.js';
 import type { SavedCopy } from '../protocol/status.js';
 import { askStatus } from '../roles/ask-status.js';
 import type { ConnectFlags } from './connected.js';
@@ -74,10 +75,21 @@ function planLine({ name, url, everyMs, last, underWay, failure }: PlanStatus): 
   return `${name} ${parts.join('; ')}`;
 }
 
-function replicaRow({ address, share, tables, shards, complete, lagMs, behind }: ReplicaStatus): string[] {
+function replicaRow({ address, share, tables, served, ...state }: ReplicaStatus): string[] {
+  const { shards, complete, lagMs, behind } = state;
   const lag = lagMs === Number.MAX_SAFE_INTEGER ? 'unknown' : timeText(lagMs);
   const part = `${share[0]}/${share[1]}`;
-  return [address, part, tables?.join(',') ?? 'all', `${complete}`, `${shards}`, lag, `${behind}`];
+  const names = tables?.join(',') ?? 'all';
+  return [address, part, names, rowsText(served), `${complete}`, `${shards}`, lag, `${behind}`];
+}
+
+/** Rows that a replica serves, as its flags say it. */
+function rowsText({ minFrequency, maxAge }: ServedRows = {}): string {
+  const parts = [
+    ...(minFrequency === undefined ? [] : [`min-frequency ${minFrequency}`]),
+    ...(maxAge === undefined ? [] : [`max-age ${maxAge}`]),
+  ];
+  return parts.length > 0 ? parts.join(', ') : 'all';
 }
 
 const LOCAL: ConnectFlags = { scheduler: DEFAULT_SCHEDULER, connectTimeout: 0 };
@@ -116,8 +128,8 @@ export function renderStatus(status: JobStatus, shown: StatusShown = {}): string
   const gone = lifeLines(lives, tables);
   if (gone.length > 0) lines.push(...gone, '');
   const replicas = (status.replicas ?? []).map(replicaRow);
-  const heads = ['replica', 'share', 'tables', 'ready', 'shards', 'lag', 'batches behind'];
-  if (replicas.length > 0) lines.push(...table(heads, replicas, 3), '');
+  const heads = ['replica', 'share', 'tables', 'rows', 'ready', 'shards', 'lag', 'batches behind'];
+  if (replicas.length > 0) lines.push(...table(heads, replicas, 4), '');
   const recovering = status.recoveries.filter((each) => each.blocksPresent < each.blocksLost);
   for (const { g, m, blocksLost, blocksPresent, blocksOnDemand } of recovering) {
     const done = percentText(blocksPresent / Math.max(1, blocksLost));

@@ -141,9 +141,7 @@ export interface NativeShard {
    * present.
    */
   read(blocks: BlockList): { present: BlockList; bytes: Uint8Array; lacking: BlockList };
-  /**
-   * Takes the bytes of those blocks that are absent; present ones are left alone. Returns how many it took.
-   */
+  /** Takes the bytes of blocks that are absent; present ones are left alone. Returns how many it took. */
   install(blocks: BlockList, bytes: Uint8Array): number;
   /** The part of `blocks` that is absent. */
   filterAbsent(blocks: BlockList): BlockList;
@@ -211,6 +209,8 @@ export interface NativeShard {
   loadRows(table: number, keys: BigUint64Array, values: Float32Array, state: Float32Array): number;
   /** Removes the rows of these keys, as `loadRows` brings rows. Keys without a row are passed over. */
   unloadRows(table: number, keys: BigUint64Array): number;
+  /** From now on, `readValues` and pulls of values take no row that a snapshot of values leaves out. */
+  serve(minSightings: number, maxAge: number): void;
   /**
    * Values (dim floats) of the rows that are there, at their keys' places in `into`, and a 1 in `found` (a
    * byte per key); returns how many keys have a row. Places of others are left, or are their initial values.

@@ -32,12 +32,18 @@ function decoded(part: string): string {
   }
 }
 
-/** Rows of tables with a policy that an export has: readers do not get the others. */
+/** Rows of tables with a policy that an export or a replica has for its readers. */
 export interface ServedRows {
   /** Rows that were seen so often; rows that are not admitted are never served. */
   minFrequency?: number;
   /** Rows that were last seen at most so many steps ago. */
   maxAge?: number;
+}
+
+/** Zero: no threshold. Undefined: neither is one. */
+export function servedRows(minFrequency: number, maxAge: number): ServedRows | undefined {
+  if (minFrequency === 0 && maxAge === 0) return undefined;
+  return { ...(minFrequency > 0 && { minFrequency }), ...(maxAge > 0 && { maxAge }) };
 }
 
 /** Content, place and interval of checkpoints. */

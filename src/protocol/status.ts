@@ -186,6 +186,8 @@ export interface ReplicaStatus {
   share: [part: number, of: number];
   /** Names of the tables that the replica serves; absent: all. */
   tables?: string[];
+  /** Rows of tables with a policy that the replica serves; absent: all that are admitted. */
+  served?: ServedRows;
   /** Shards that the replica is to hold. */
   shards: number;
   /** Shards of which the replica has a state. */

@@ -217,6 +217,10 @@ export class RememberingShard implements NativeShard {
     return this.real.unloadRows(table, keys);
   }
 
+  serve(...args: Parameters<NativeShard['serve']>): void {
+    this.real.serve(...args);
+  }
+
   readValues(...args: Parameters<NativeShard['readValues']>): number {
     return this.real.readValues(...args);
   }

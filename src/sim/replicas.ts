@@ -6,9 +6,12 @@
  */
 import { ReplicaCore, type ReplicaInput } from '../core/replica/replica.js';
 import type { SendEffect } from '../core/shared/outbox.js';
+import type { NativeShard } from '../engine/native.js';
 import type { ClusterMap } from '../protocol/map.js';
+import { servedRows } from '../protocol/saving.js';
 import type { SimulatedCluster } from './cluster.js';
 import type { EngineContent, RememberingShard } from './engine.js';
+import { lifeOf } from './living.js';
 import { Random } from './random.js';
 import type { ReplicaSide } from './sides.js';
 import { tablesOfPool } from './tables.js';
@@ -18,6 +21,8 @@ import { Violation } from './violation.js';
 const RATE = 0.2;
 /** Chance that a replica serves one table only. */
 const SOME_TABLES = 0.3;
+/** Chances that a replica has thresholds for the rows that it serves (rows of a policy, see learners.ts). */
+const THRESHOLDS = 0.5;
 /** Chance that a turn of a replica is followed by a look at its states. */
 const LOOKS = 0.3;
 
@@ -35,6 +40,7 @@ interface Mark {
 
 export class SimulatedReplicas implements ReplicaSide {
   private readonly random: Random;
+  private readonly thresholds: Random;
   /** Names of all tables of the job. */
   private readonly tables: string[];
   /** Number of an actor -> its replica. */
@@ -51,6 +57,7 @@ export class SimulatedReplicas implements ReplicaSide {
     seed: number,
   ) {
     this.random = new Random(seed + 0x91ca);
+    this.thresholds = new Random(seed + 0x5e4d);
     const { nodes, config } = cluster;
     const pools = [tablesOfPool('embedding', config.extra)];
     if (config.mirrored > 0) pools.push(tablesOfPool('mirrored', config.mirroredExtra));
@@ -69,7 +76,14 @@ export class SimulatedReplicas implements ReplicaSide {
     const memory = cluster.native.createMemory(0);
     const share = [1 + this.random.below(of), of] as const;
     const tables = this.random.chance(SOME_TABLES) ? [this.random.pick(this.tables)] : undefined;
-    this.cores.set(index, new ReplicaCore(cluster.native, memory, policy, { share, tables }));
+    const served = servedRows(...this.drawThresholds());
+    this.cores.set(index, new ReplicaCore(cluster.native, memory, policy, { share, tables, served }));
+  }
+
+  private drawThresholds(): [minFrequency: number, maxAge: number] {
+    const { thresholds } = this;
+    if (!thresholds.chance(THRESHOLDS)) return [0, 0];
+    return [thresholds.below(4), thresholds.below(4)];
   }
 
   restartAll(): void {
@@ -155,10 +169,31 @@ export class SimulatedReplicas implements ReplicaSide {
       const served = [...all].filter(([table]) => !others.includes(table));
       const differs = difference(new Map(served), here);
       if (differs) throw new Violation(`a replica of ${g}/${m} at ${state.gen}:${state.seq}: ${differs}`);
+      this.checkServed(core, state.native, here, `a replica of ${g}/${m} at ${state.gen}:${state.seq}`);
       this.same.set(here, { all, tables });
       return true;
     }
     return false;
+  }
+
+  /** Readers get exactly the rows of a table with a policy that pass the thresholds of the replica. */
+  private checkServed(core: ReplicaCore, native: NativeShard, here: EngineContent, who: string): void {
+    for (const { id, name, dim, policy } of core.map.tables) {
+      const rows = here.get(name);
+      if (!policy || !rows) continue;
+      const { minFrequency = 0, maxAge = 0 } = core.served;
+      const least = Math.max(minFrequency, policy.counter ?? 0);
+      const keys = BigUint64Array.from(rows.keys());
+      const found = new Uint8Array(keys.length);
+      native.readValues(id, keys, new Float32Array(keys.length * dim), false, found);
+      for (const [i, key] of keys.entries()) {
+        const { age, sightings } = lifeOf(rows.get(key)!);
+        const isServed = sightings >= least && (maxAge === 0 || age <= maxAge);
+        this.cluster.count(isServed ? 'replica.row.served' : 'replica.row.hidden');
+        if (isServed !== (found[i] === 1))
+          throw new Violation(`${who}: row ${key} of ${name}, ${age} steps old, ${sightings} sightings`);
+      }
+    }
   }
 
   /** True if every replica has the present state of all its shards. */

@@ -1,6 +1,8 @@
 // Replicas as processes: their answers, and pushes, which wait for no replica.
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { loadNative } from '../../src/engine/native.js';
 import { type Client, connect } from '../../src/library/client/client.js';
+import { shardCount } from '../../src/protocol/map.js';
 import { type LocalCluster, startLocalCluster } from '../../src/roles/cluster.js';
 import { COUNTING, EventLog, firstKeys, Pusher, statusWhere } from '../roles/support.js';
 import { kintsugi, type Running, record, start } from './support.js';
@@ -175,6 +177,57 @@ describe('kintsugi replica', () => {
       const { code, stderr } = await kintsugi(['replica', '--share', share]);
       expect([code, stderr]).toMatchObject([2, expect.stringContaining('BAD_ARGUMENT')]);
     }
+  });
+
+  it('serves rows of a table with a policy that are admitted, seen often and young enough', async () => {
+    const policy = { counter: 2, ttl: 6 };
+    const items = await client.createTable({ name: 'items', ...COUNTING, policy });
+    const plain = await client.createTable({ name: 'plain', ...COUNTING });
+    await plain.push(firstKeys(4), new Float32Array(8).fill(1));
+    // Each key is seen once in a step, so keys of one shard see the same clock.
+    const candidates = firstKeys(1000);
+    const { order } = loadNative().partition(candidates, shardCount(client.clusterMap.pools[0]!));
+    const [rare, twice, often, clock] = [...order.subarray(0, 4)] as [number, number, number, number];
+    const push = async (...keys: number[]) =>
+      items.push(BigUint64Array.from(keys, BigInt), new Float32Array(keys.length * 2).fill(1));
+    await push(rare, twice, often);
+    await push(twice, often);
+    await push(often);
+    const [all, few] = await Promise.all([
+      replica(),
+      replica('--min-frequency', '3', '--max-age', '2', '--name', 'few'),
+    ]);
+    await Promise.all([all, few].map(ready));
+    const keys = [rare, twice, often];
+    const read = (from: Follower, ...values: number[]) => {
+      const body = { table: 'items', keys, missing: -1 };
+      return rowsWhere(from, body, (rows) => `${rows.map(([x]) => x)}` === `${values}`);
+    };
+    await read(all, -1, 1, 2);
+    await read(few, -1, -1, 2);
+    const initial = { table: 'items', keys };
+    await rowsWhere(few, initial, (rows) => `${rows.map(([x]) => x)}` === '0,0,2');
+    expect(await pulled(few, { table: 'plain', keys: [1] })).toMatchObject({ rows: [[1, 1]] });
+    // Training goes on with every row.
+    expect((await items.pull(BigUint64Array.of(BigInt(twice))))[0]).toBe(1);
+    for (let step = 0; step < 3; step++) await push(clock);
+    await read(few, -1, -1, -1);
+    await read(all, -1, 1, 2);
+    await push(often);
+    await read(few, -1, -1, 3);
+    for (let step = 0; step < 6; step++) await push(clock);
+    await read(all, -1, -1, 3);
+    await push(clock);
+    await read(all, -1, -1, -1);
+    const { replicas = [] } = await statusWhere(client, 'both', ({ replicas: known }) => known?.length === 2);
+    expect(replicas.map(({ served }) => served)).toEqual(
+      expect.arrayContaining([undefined, { minFrequency: 3, maxAge: 2 }]),
+    );
+    const { stdout } = await kintsugi(['status', '--scheduler', cluster.address]);
+    expect(stdout).toContain('min-frequency 3, max-age 2');
+    const { code, stderr } = await kintsugi(['replica', '--max-age', '-1']);
+    expect(code).toBe(2);
+    expect(stderr).toContain('BAD_ARGUMENT: --max-age must be an integer from 0 to 536870911, not "-1"');
   });
 
   it('has a token of its own for pulls: neither that of the job nor that of metrics', async () => {

@@ -12,9 +12,7 @@ import { EARLIER, isRate, LOOKING, mayBeNull } from './samples.js';
 
 const stream = { g: 0, m: 1, sid: 4, gen: 7 };
 const spec = {
-  name: 't',
-  pool: 'embedding',
-  dim: 8,
+  ...{ name: 't', pool: 'embedding', dim: 8 },
   optimizer: { kind: 'sgd' as const, lr: 0.1 },
   initializer: { kind: 'zeros' as const },
   seed: 3,
@@ -308,13 +306,14 @@ const OPTIONAL: Record<string, string[]> = {
   saveShards: ['tables'],
   setPlan: ['plan', 'next'],
   follow: ['have'],
-  replicaReport: ['tables'],
+  replicaReport: ['tables', 'served'],
   observe: ['epoch', 'shards'],
   observed: ['scheduler'],
   read: ['maxLagMs', 'missing'],
   planSet: ['code', 'message'],
   saveDone: ['pausedMs', 'code', 'message'],
 };
+const INNER = ['movesMember', 'minFrequency', 'maxAge'];
 /** Fields that only people read: any object is valid. */
 const OPAQUE = ['optimizer', 'schedule', 'initializer', 'status', 'moves', 'scheduler', 'fields'].concat(
   ['shardStatsReply', 'tablesCreated'].map((kind) => `tables of ${kind}`),
@@ -370,7 +369,7 @@ describe.each(Object.entries(SAMPLES))('%s', (t, sample) => {
   it('is BAD_FRAME without any one of its fields', () => {
     const named = all.filter((path) => typeof path.at(-1) === 'string');
     for (const path of named) {
-      const inner = ['movesMember', ...EARLIER, ...(t === 'createTables' ? ['set'] : [])];
+      const inner = [...INNER, ...EARLIER, ...(t === 'createTables' ? ['set'] : [])];
       const last = String(path.at(-1));
       const optional = inner.includes(last) || (path.length === 1 && (OPTIONAL[t] ?? []).includes(last));
       expect([path, codeOf(without(sample, path))]).toEqual([path, optional ? 'accepted' : 'BAD_FRAME']);

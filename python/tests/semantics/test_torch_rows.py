@@ -108,6 +108,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "collections: test_weighted_features_and_numbers_of_bags_that_differ",
     ),
     "initial values: N(0, 1) of `nn.Embedding`": ("loading: test_initial_values_are_those_of_the_table",),
+    "MCH, MPZCH and the eviction of KVZCH": (
+        "policy: test_layers_create_tables_with_a_policy, test_layers_hold_a_table_to_its_policy",
+    ),
     "`half()`, `double()`, `to(dtype)`, `torch.set_default_dtype`": (
         "parameters: test_results_have_the_type_of_the_layer, test_defaults_of_torch_change_no_rows",
     ),

@@ -7,6 +7,7 @@ import type { EngineTable, NativeAddon, NativeMemory } from '../../engine/native
 import { shardKey } from '../../protocol/items.js';
 import { type ClusterMap, type Group, type PeerId, SCHEDULER } from '../../protocol/map.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
+import type { ServedRows } from '../../protocol/saving.js';
 import { checkSender } from '../../protocol/senders.js';
 import { NONE_GONE } from '../shared/gone-tables.js';
 import { KnownMap } from '../shared/known-map.js';
@@ -48,6 +49,8 @@ export interface ReplicaPart {
   share?: readonly [part: number, of: number] | undefined;
   /** Names of tables; default: all. */
   tables?: readonly string[] | undefined;
+  /** Rows of tables with a policy that it serves; default: all that are admitted. */
+  served?: ServedRows | undefined;
   address?: string | undefined;
 }
 
@@ -126,6 +129,10 @@ export class ReplicaCore implements ReplicaShardHost {
 
   knows(table: number): boolean {
     return this.known.has(table) || this.gone.has(table);
+  }
+
+  get served(): ServedRows {
+    return this.what.served ?? {};
   }
 
   newId(): number {
@@ -300,9 +307,10 @@ export class ReplicaCore implements ReplicaShardHost {
     const [part, of] = this.share;
     const { shards, complete, lagMs, behind } = this.status();
     const known = Number.isFinite(lagMs) ? Math.round(lagMs) : Number.MAX_SAFE_INTEGER;
-    const { address = '', tables } = this.what;
+    const { address = '', tables, served } = this.what;
     this.out.send(SCHEDULER, {
       ...{ t: 'replicaReport', n, address, share: [part, of], ...(tables && { tables: [...tables] }) },
+      ...(served && { served }),
       ...{ shards, complete, behind, lagMs: known },
     });
   }

@@ -6,6 +6,7 @@
 import type { EngineTable, NativeAddon, NativeMemory, NativeShard } from '../../engine/native.js';
 import type { DataEntry, Group } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
+import type { ServedRows } from '../../protocol/saving.js';
 import { bytes, words } from '../shared/bytes.js';
 import { takingForeign } from '../shared/engine.js';
 import type { Outbox } from '../shared/outbox.js';
@@ -32,6 +33,7 @@ export interface ReplicaShardHost {
   readonly native: NativeAddon;
   readonly memory: NativeMemory;
   readonly deltas: DeltaMemory;
+  readonly served: ServedRows;
   readonly now: number;
   /** When the newest map was known to be the newest. */
   readonly mapAt: number;
@@ -196,6 +198,8 @@ export class ReplicaShard {
     this.filling?.close();
     this.needsFill = false;
     const native = this.host.native.createShard(this.host.memory, this.m, this.group.data.length, 1);
+    const { minFrequency = 0, maxAge = 0 } = this.host.served;
+    native.serve(minFrequency, maxAge);
     this.filling = new ShardCopy(native, this.host.deltas, stream.gen, message.base);
     this.addTables(native);
     takingForeign(() => {

@@ -7,6 +7,7 @@ import { KintsugiError } from '../../common/errors.js';
 import { DEFAULT_REPLICA_POLICY, ReplicaCore, type ReplicaPolicy } from '../../core/replica/replica.js';
 import type { Effect } from '../../core/shared/outbox.js';
 import { loadNative, type NativeMemory } from '../../engine/native.js';
+import { MOST_LIFE } from '../../engine/policies.js';
 import { advertisedAddress, parseAddress, parseAddresses } from '../../net/address.js';
 import { AddressBook } from '../../net/address-book.js';
 import { each } from '../../net/effects.js';
@@ -17,6 +18,7 @@ import { attachAs, Uplink } from '../../net/uplink.js';
 import { locate, type PeerId, poolOf, SCHEDULER, shardCount, tableByName } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
 import { MAX_REPORTED_TABLES } from '../../protocol/replicas.js';
+import type { ServedRows } from '../../protocol/saving.js';
 import type { ReplicaStatus } from '../../protocol/status.js';
 import { createEndpoints } from '../endpoints.js';
 import type { Readings } from '../metrics/registry.js';
@@ -46,6 +48,8 @@ export interface ReplicaRoleOptions {
   share?: readonly [part: number, of: number] | undefined;
   /** Names of the tables that it serves. Default: all. */
   tables?: readonly string[] | undefined;
+  /** Rows of tables with a policy that it serves. Default: all that are admitted. */
+  served?: ServedRows | undefined;
   /** A pull is refused when what it needs is older. Default: any age that is known. */
   maxLagMs?: number | undefined;
   policy?: Partial<ReplicaPolicy> | undefined;
@@ -101,10 +105,11 @@ class Replica implements RunningReplica {
 
   async start(): Promise<void> {
     const { options } = this;
-    const { scheduler, name, token, tls, log, share, tables } = options;
+    const { scheduler, name, token, tls, log, share, tables, served } = options;
     await this.listen();
     const policy = { ...DEFAULT_REPLICA_POLICY, ...options.policy };
-    this.core = new ReplicaCore(this.native, this.memory, policy, { share, tables, address: this.address });
+    const part = { share, tables, served, address: this.address };
+    this.core = new ReplicaCore(this.native, this.memory, policy, part);
     this.core.now = monotonicMs();
     this.uplink = await Uplink.open({
       ...{ scheduler, role: 'client', token, tls, log },
@@ -165,11 +170,11 @@ class Replica implements RunningReplica {
   }
 
   get status(): ReplicaStatus {
-    const { share = [1, 1], tables } = this.options;
+    const { share = [1, 1], tables, served } = this.options;
     const { shards = 0, complete = 0, lagMs = 0, behind = 0 } = this.core?.status() ?? {};
     const part: [number, number] = [share[0], share[1]];
-    const named = tables && { tables: [...tables] };
-    return { id: this.id, address: this.address, share: part, ...named, shards, complete, lagMs, behind };
+    const which = { ...(tables && { tables: [...tables] }), ...(served && { served }) };
+    return { id: this.id, address: this.address, share: part, ...which, shards, complete, lagMs, behind };
   }
 
   get notReady(): string | undefined {
@@ -274,6 +279,12 @@ export async function startReplica(options: ReplicaRoleOptions): Promise<Running
     throw new KintsugiError('BAD_ARGUMENT', `a share is i/n with i from 1 to n, not ${part}/${of}`);
   if (tables.length > MAX_REPORTED_TABLES)
     throw new KintsugiError('BAD_ARGUMENT', `at most ${MAX_REPORTED_TABLES} tables can be named`);
+  for (const [name, value] of Object.entries(options.served ?? {}))
+    if (!Number.isInteger(value) || value < 0 || value > MOST_LIFE)
+      throw new KintsugiError(
+        'BAD_ARGUMENT',
+        `${name} must be an integer from 0 to ${MOST_LIFE}, not ${value}`,
+      );
   parseAddresses(options.scheduler);
   const replica = new Replica(options);
   await replica.start();

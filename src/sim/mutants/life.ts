@@ -29,6 +29,18 @@ export const LIFE_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'life: a replica serves rows of any frequency and age',
+    file: 'replica/shard',
+    from: 'native.serve(minFrequency, maxAge);',
+    to: 'native.serve(0, 0);',
+  },
+  {
+    name: 'life: a replica serves rows that are not admitted',
+    file: 'replica/shard',
+    from: 'native.serve(minFrequency, maxAge);',
+    to: 'if (minFrequency + maxAge > 0) native.serve(minFrequency, maxAge);',
+  },
+  {
     name: 'life: keys are listed while rows that say who is gone are lost',
     file: 'node/queries',
     from: 'if (!owner.native.tableReady(table))',

@@ -68,7 +68,14 @@ class _Collection(Layer, Generic[C]):
         """Names in the input."""
         self.tables = [
             table_for(
-                self.client, each.name, each.dim, each.optimizer, each.initializer, each.seed, each.pool
+                self.client,
+                each.name,
+                each.dim,
+                optimizer=each.optimizer,
+                initializer=each.initializer,
+                seed=each.seed,
+                pool=each.pool,
+                policy=each.policy,
             )
             for each in self.configs
         ]

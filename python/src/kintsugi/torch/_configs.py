@@ -9,7 +9,7 @@ from typing import Any, Literal
 from .._checks import integer, text, texts
 from .._client import Client
 from .._errors import Error
-from .._specs import Initializer, Optimizer
+from .._specs import Initializer, Optimizer, Policy
 from .._tables import Table
 
 Mode = Literal["sum", "mean", "max"]
@@ -55,6 +55,7 @@ def table_for(
     initializer: Initializer | None,
     seed: int,
     pool: str,
+    policy: Policy | None,
 ) -> Table:
     """The table of a layer: created or found, and without `dim` one that exists.
 
@@ -62,9 +63,10 @@ def table_for(
     """
     if dim is not None:
         return client.create_table(
-            name, dim, optimizer=optimizer, initializer=initializer, seed=seed, pool=pool
+            name, dim, optimizer=optimizer, initializer=initializer, seed=seed, pool=pool, policy=policy
         )
-    if optimizer is not None or initializer is not None or seed != 0 or pool != "embedding":
+    given = optimizer is not None or initializer is not None or policy is not None
+    if given or seed != 0 or pool != "embedding":
         raise Error(
             "BAD_ARGUMENT", f"table {name!r}: without dim it is taken as it is, so leave out the rest"
         )
@@ -89,6 +91,7 @@ class _Config:
     initializer: Initializer | None
     seed: int
     pool: str
+    policy: Policy | None
 
     def _set(
         self,
@@ -106,9 +109,8 @@ class _Config:
             None if dim is None else integer(dim, "dim", 1),
         ]
         values += [tuple(names) or (name,), *rest]
-        for field, value in zip(
-            ("name", "dim", "features", "optimizer", "initializer", "seed", "pool"), values, strict=True
-        ):
+        fields = ("name", "dim", "features", "optimizer", "initializer", "seed", "pool", "policy")
+        for field, value in zip(fields, values, strict=True):
             object.__setattr__(self, field, value)
         if mode is not None:
             checked_mode(mode)
@@ -149,12 +151,13 @@ class EmbeddingBagConfig(_Config):
         seed: int = 0,
         pool: str = "embedding",
         *,
+        policy: Policy | None = None,
         embedding_dim: int | None = None,
         feature_names: Sequence[str] | None = None,
         **others: Any,
     ) -> None:
         refuse("EmbeddingBagConfig", others)
-        rest = optimizer, initializer, seed, pool
+        rest = optimizer, initializer, seed, pool, policy
         self._set(name, (dim, embedding_dim), (features, feature_names), *rest, mode=mode)
 
 
@@ -172,10 +175,11 @@ class EmbeddingConfig(_Config):
         seed: int = 0,
         pool: str = "embedding",
         *,
+        policy: Policy | None = None,
         embedding_dim: int | None = None,
         feature_names: Sequence[str] | None = None,
         **others: Any,
     ) -> None:
         refuse("EmbeddingConfig", others)
-        rest = optimizer, initializer, seed, pool
+        rest = optimizer, initializer, seed, pool, policy
         self._set(name, (dim, embedding_dim), (features, feature_names), *rest)

@@ -11,7 +11,7 @@ from torch import Tensor
 from .._checks import flag
 from .._client import Client
 from .._errors import Error
-from .._specs import Initializer, Optimizer
+from .._specs import Initializer, Optimizer, Policy
 from ._configs import Mode, checked_mode, refuse, table_for
 from ._inputs import bags_given, keys_given, weights_given
 from ._layer import Begun, Layer, Rate, uncompiled
@@ -28,12 +28,13 @@ class _Layer(Layer):
         initializer: Initializer | None,
         seed: int,
         pool: str,
+        policy: Policy | None,
         grad_scale: float,
         lr: Rate,
         fused: bool,
     ) -> None:
         super().__init__(client, grad_scale, lr, fused)
-        self.table = table_for(self.client, name, dim, optimizer, initializer, seed, pool)
+        self.table = table_for(self.client, name, dim, optimizer, initializer, seed, pool, policy)
         self.tables = [self.table]
         self._begun = Begun()
 
@@ -62,7 +63,7 @@ class KintsugiEmbedding(_Layer):
     """One row per key, in place of `nn.Embedding`. There is no number of rows: any key has one.
 
     `client`: of `kintsugi.connect`. Without `dim` the table exists, and is taken as it is.
-    `name`, `dim`, `optimizer`, `initializer`, `seed`, `pool`: see
+    `name`, `dim`, `optimizer`, `initializer`, `seed`, `pool`, `policy`: see
     `Client.create_table`. `grad_scale`: factor of all gradients before they are pushed; with DDP on n
     processes 1/n, since DDP averages the gradients of dense parameters. `lr`: the learning rate of the
     pushes in place of the table's; of fused layers also what gives it at each `backward`, such as
@@ -88,13 +89,15 @@ class KintsugiEmbedding(_Layer):
         initializer: Initializer | None = None,
         seed: int = 0,
         pool: str = "embedding",
+        policy: Policy | None = None,
         grad_scale: float = 1.0,
         lr: Rate = None,
         fused: bool = False,
         **others: Any,
     ) -> None:
         refuse("KintsugiEmbedding", others)
-        super().__init__(client, name, dim, optimizer, initializer, seed, pool, grad_scale, lr, fused)
+        table = name, dim, optimizer, initializer, seed, pool, policy
+        super().__init__(client, *table, grad_scale, lr, fused)
 
     @uncompiled
     def forward(self, keys: Tensor) -> Tensor:
@@ -128,6 +131,7 @@ class KintsugiEmbeddingBag(_Layer):
         initializer: Initializer | None = None,
         seed: int = 0,
         pool: str = "embedding",
+        policy: Policy | None = None,
         grad_scale: float = 1.0,
         lr: Rate = None,
         include_last_offset: bool = False,
@@ -136,7 +140,8 @@ class KintsugiEmbeddingBag(_Layer):
     ) -> None:
         refuse("KintsugiEmbeddingBag", others)
         checked_mode(mode)
-        super().__init__(client, name, dim, optimizer, initializer, seed, pool, grad_scale, lr, fused)
+        table = name, dim, optimizer, initializer, seed, pool, policy
+        super().__init__(client, *table, grad_scale, lr, fused)
         self.mode = mode
         self.include_last_offset = flag(include_last_offset, "include_last_offset")
 

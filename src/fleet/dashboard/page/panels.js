@@ -207,8 +207,13 @@ export function Checkpoints({ saving = [], lost = [], allLost, isKnown, restoreC
 
 const MOST_REPLICAS = 20;
 
-const Replica = ({ address, share: [part, of], tables, shards, complete, lagMs, behind }) => {
-  const what = [of > 1 && `part ${part} of ${of}`, tables?.join(', ')].filter(Boolean);
+const Replica = ({ address, share: [part, of], tables, served, shards, complete, lagMs, behind }) => {
+  const { minFrequency, maxAge } = served ?? {};
+  const rows = [
+    minFrequency && `rows seen ${plural(minFrequency, 'time')}`,
+    maxAge && `rows of the last ${plural(maxAge, 'step')}`,
+  ].filter(Boolean);
+  const what = [of > 1 && `part ${part} of ${of}`, tables?.join(', '), rows.join(', ')].filter(Boolean);
   const age = lagMs < 0 ? 'of unknown age' : `at most ${duration(lagMs)} old`;
   return html`<div class="row">
     <${RowHead}
