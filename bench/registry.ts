@@ -20,6 +20,7 @@ import {
 import { LOOPBACK_OPTIONS } from './common/loopback/options.js';
 import { GOODPUT_OPTIONS } from './goodput/options.js';
 import { KUBE_CHAOS_OPTIONS } from './kube-chaos/options.js';
+import { LIFE_OPTIONS } from './life/options.js';
 import { OVERHEAD_OPTIONS } from './overhead/options.js';
 import { OVERLOAD_OPTIONS } from './overload/options.js';
 import { PLAN_OPTIONS } from './plan/options.js';
@@ -131,6 +132,11 @@ export const BENCHMARKS: Readonly<Record<string, Benchmark>> = {
     'scan, digest, save and load of a large table, and the memory that they need',
     SCAN_OPTIONS,
     () => import('./scan/bench.js'),
+  ),
+  life: benchmark(
+    'rows of a table with a policy: what it costs, when they go, and what exports have of them',
+    LIFE_OPTIONS,
+    () => import('./life/bench.js'),
   ),
   vanish: benchmark(
     'machines that vanish under load and return (Linux, as root)',

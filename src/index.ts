@@ -82,6 +82,11 @@ export { Export, type ExportOptions, type ExportStatus, openExport } from './lib
 export { type ClientCounts, checkPushes, type PushAudit } from './library/tools/audit.js';
 export { type Digest, digest } from './library/tools/digest.js';
 export {
+  type PlannedEvictions,
+  type PlannedEvictionsOptions,
+  plannedEvictions,
+} from './library/tools/evictions.js';
+export {
   type ImportOptions,
   type ImportProgress,
   type ImportResult,

@@ -41,6 +41,7 @@ bool Table::makeRoomFor(const DeltaTable& d) {
 }
 
 void Table::applyDelta(const DeltaTable& d) {
+  lookAgain();
   if (d.extent > extent_) {
     // Charged without asking the budget, as in a sink: the budget of the followed shard's node has allowed
     // these bytes.

@@ -8,10 +8,13 @@
 
 namespace kintsugi {
 
-/** Within a ttl all slots are looked at so many times. */
-static constexpr std::uint32_t kSweeps = 8;
-/** Slots that a push looks at in any case, and further ones for each of its keys. */
-static constexpr std::size_t kLeastSwept = 64, kSweptPerKey = 8;
+/** Within a ttl every run has its turn so many times, and is looked at if a row of it may be gone. */
+static constexpr std::uint32_t kSweeps = 128;
+/** Rows that a push evicts at most, in any case and for each of its keys; and slots that it looks at for
+ * each, beyond one run. */
+static constexpr std::size_t kLeastSwept = 64, kSweptPerKey = 2, kLooksPerKey = 8;
+/** No row of a run goes by itself. */
+static constexpr std::uint32_t kNever = ~std::uint32_t{0};
 /** Snapshots whose clocks are known: increments to older ones name all rows that are not served. */
 static constexpr std::size_t kMostClocks = 256;
 
@@ -51,7 +54,8 @@ void Table::hideUnserved(std::vector<std::uint32_t>& slots, const Serving& servi
   if (!first_ || !extent_) return;
   const std::uint32_t now = clock();
   for (std::uint32_t& slot : slots) {
-    if (slot != kNone && !isServed(slot, now, serving)) slot = kNone;
+    if (slot == kNone || (!serving.valuesOnly && !mayBeGone(slot, now))) continue;
+    if (!isServed(slot, now, serving)) slot = kNone;
   }
 }
 
@@ -63,24 +67,70 @@ void Table::changeLife(std::uint32_t slot, Life life, std::uint32_t place) {
   setLife(slot, life);
 }
 
-std::uint32_t Table::sweepOf(std::size_t keys) const {
-  const LifePolicy& policy = spec_.policy;
-  const std::uint32_t ttl = policy.rareTtl ? policy.ttlOf(0) : policy.ttl;
-  if (!ttl) return 0;
-  const std::uint64_t fair = std::uint64_t{extent_} * kSweeps / ttl + 1;
+std::uint32_t Table::turns() const {
+  const std::uint32_t runs = runCount();
   return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>({fair, extent_, kLeastSwept + kSweptPerKey * std::uint64_t{keys}}));
+      std::min<std::uint64_t>(std::uint64_t{runs} * kSweeps / leastTtl() + 1, runs));
 }
 
-void Table::sweep(std::uint32_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots) {
+std::uint32_t Table::sweepOf(std::size_t keys) const {
+  if (!extent_ || !leastTtl()) return 0;
+  const std::uint32_t runs = runCount(), step = nextStep();
+  const std::size_t most = std::min<std::size_t>(extent_, kLeastSwept + kSweptPerKey * keys);
+  std::size_t due = 0;
+  for (std::uint32_t i = 0, run = turn_; i < turns() && due < most; i++, run++) {
+    if (run >= runs) run = 0;
+    if (run >= runs_.size() || runs_[run].due <= step) due += kRunSlots;
+  }
+  return static_cast<std::uint32_t>(std::min(due, most));
+}
+
+// A run says when the first of its rows may be gone, as it was when somebody looked. Rows that are seen again
+// only go later; new ones and those that come with their age say so.
+void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
+                  std::vector<std::uint32_t>& slots) {
   slots.clear();
-  for (; count; count--) {
-    if (swept_ < first_ || swept_ >= extent_) swept_ = first_;
-    if (tags()[swept_] && isGone(swept_, clock)) slots.push_back(swept_);
-    swept_++;
+  if (!leastTtl()) return;
+  const std::uint32_t runs = runCount();
+  if (runs_.size() < runs) runs_.resize(runs);
+  std::size_t looks = 1 + kLooksPerKey * keys / kRunSlots;
+  for (std::uint32_t left = turns(); left && looks; left--) {
+    if (turn_ >= runs) turn_ = 0;
+    if (runs_[turn_].due <= clock) {
+      const Run seen = lookAt(turn_, clock, most, slots);
+      if (!seen.due) break;
+      runs_[turn_] = seen;
+      looks--;
+    }
+    turn_++;
   }
   std::sort(slots.begin(), slots.end());
-  slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+}
+
+Table::Run Table::lookAt(std::uint32_t number, std::uint32_t clock, std::uint32_t most,
+                         std::vector<std::uint32_t>& slots) const {
+  Run run{kNever, true};
+  const std::uint32_t end = std::min(extent_, (number + 1) * kRunSlots);
+  for (std::uint32_t slot = std::max(first_, number * kRunSlots); slot < end; slot++) {
+    if (!tags()[slot]) continue;
+    const Life life = lifeOf(slot);
+    const std::uint32_t ttl = spec_.policy.ttlOf(life.sightings), goneAt = life.last + ttl + 1;
+    if (ttl && goneAt <= clock) {
+      if (slots.size() == most) return {};
+      slots.push_back(slot);
+      continue;
+    }
+    if (ttl) run.due = std::min(run.due, goneAt);
+    run.admitted = run.admitted && life.sightings >= spec_.policy.admitAt;
+  }
+  return run;
+}
+
+void Table::noteBegun(std::uint32_t slot) {
+  if (slot / kRunSlots >= runs_.size()) return;
+  Run& run = runs_[slot / kRunSlots];
+  run.due = std::min(run.due, nextStep() + leastTtl() + 1);
+  run.admitted = false;
 }
 
 void Table::countGone(std::uint32_t slot) {
@@ -127,10 +177,11 @@ void Shard::startAgain(const Plan& plan) {
   beginRows(t);
   gone_.clear();
   for (const std::uint32_t slot : plan.slots) {
-    if (!t.isGone(slot, now)) continue;
+    if (!t.mayBeGone(slot, now) || !t.isGone(slot, now)) continue;
     t.countGone(slot);
     noteRemoved(t, gone_ = {slot});
     putInitial(t, slot);
+    t.noteBegun(slot);
   }
 }
 
@@ -160,16 +211,24 @@ void Shard::countDeleted(const Plan& plan) {
 void Shard::admit(const RequestTable& r, const Plan& plan, RowSteps& steps) {
   Table& t = *plan.table;
   const std::size_t distinct = steps.count;
-  sightings_.assign(distinct, 0);
-  for (std::uint32_t i = 0; i < r.count; i++) sightings_[inverse_[i]]++;
+  sightings_.assign(distinct, distinct == r.count ? 1 : 0);
+  if (distinct < r.count)
+    for (std::uint32_t i = 0; i < r.count; i++) sightings_[inverse_[i]]++;
   const std::uint32_t least = t.spec().policy.admitAt;
   if (least < 2) return;
+  const auto isAdmitted = [&](std::size_t i) {
+    const std::uint32_t slot = plan.slots[i];
+    return t.isAdmitted(slot) || std::uint64_t{t.lifeOf(slot).sightings} + sightings_[i] >= least;
+  };
+  std::size_t first = 0;
+  while (first < distinct && isAdmitted(first)) first++;
+  if (first == distinct) return;
   const std::size_t bytes = std::size_t{r.width} * 4;
   admittedSlots_.clear();
   admittedPlaces_.clear();
   for (std::size_t i = 0; i < distinct; i++) {
     const std::uint32_t slot = plan.slots[i];
-    if (std::uint64_t{t.lifeOf(slot).sightings} + sightings_[i] >= least) {
+    if (isAdmitted(i)) {
       admittedSlots_.push_back(slot);
       admittedPlaces_.push_back(places_[i]);
     } else if (!(places_[i] & kAddTo)) {
@@ -178,7 +237,6 @@ void Shard::admit(const RequestTable& r, const Plan& plan, RowSteps& steps) {
   }
   const std::size_t admitted = admittedSlots_.size();
   t.countRefused(distinct - admitted);
-  if (admitted == distinct) return;
   // Gradients in the caller's section cannot be moved; those in `gradients_` move to the front.
   if (gradients_.size() < distinct * r.width) gradients_.resize(distinct * r.width);
   auto* to = reinterpret_cast<std::uint8_t*>(gradients_.data());
@@ -208,6 +266,7 @@ void Shard::takeLife(Table& t, std::uint32_t slot, std::uint32_t place) {
   Table::Life life = t.given(t.lifeOf(slot));
   if (!life.sightings) life.sightings = std::max(1u, t.spec().policy.admitAt);
   t.changeLife(slot, life, place);
+  t.noteGiven(slot);
 }
 
 // Whole rows have their age in place of the step in which they were last seen.
@@ -225,7 +284,7 @@ void Shard::endStep(const Plan& plan) {
   if (!(place & kAddTo)) std::memset(t.batch().delta(place), 0, t.spec().stride());
   t.changeLife(0, {step, 0}, place);
   if (t.absent(kRows).count()) return;
-  t.sweep(plan.swept, step, swept_);
+  t.sweep(plan.swept, plan.tags.size(), step, swept_);
   if (swept_.empty()) return;
   if (snapshot_) snapshot_->keep(t, swept_);
   for (const std::uint32_t slot : swept_) t.countGone(slot);

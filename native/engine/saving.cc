@@ -140,6 +140,7 @@ void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKey
   std::sort(plan.slots.begin(), plan.slots.end());
   plan.slots.erase(std::unique(plan.slots.begin(), plan.slots.end()), plan.slots.end());
   for (const std::uint32_t slot : plan.slots) t.setLife(slot, t.given(t.lifeOf(slot)));
+  t.lookAgain();
 }
 
 Fault Shard::readValues(const WantedValues& wanted, std::size_t& count) {

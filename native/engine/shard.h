@@ -181,7 +181,7 @@ class Shard {
     std::vector<std::uint64_t> tags;     // of the request, as they come
     std::vector<std::uint32_t> slots;    // of each tag; in pushes new ones have the slot that they will get
     std::vector<std::uint64_t> newTags;  // pushes: distinct, in order of first occurrence
-    std::uint32_t swept = 0;             // pushes: slots that are looked at for rows that are gone
+    std::uint32_t swept = 0;             // pushes: rows that are gone and may be evicted
   };
 
   Table* find(std::uint32_t id) { return const_cast<Table*>(table(id)); }

@@ -66,6 +66,7 @@ std::uint32_t Table::addKey(std::uint64_t tag) {
   batch_.addKey(slot, loadAt<std::uint64_t>(keys, slot) ^ tag);
   storeAt(keys, slot, tag);
   index_.insert(tag, slot);
+  if (first_) noteBegun(slot);
   return slot;
 }
 

@@ -116,10 +116,26 @@ class Table {
   void countDeleted(std::size_t rows) { counts_.deleted += rows; }
   void countRefused(std::size_t gradients) { counts_.refused += gradients; }
   const LifeCounts& counts() const { return counts_; }
-  /** Slots that one push looks at, to evict those that are gone. */
+  /** The most rows that a push of so many keys evicts. */
   std::uint32_t sweepOf(std::size_t keys) const;
-  /** The next rows that are gone, ascending: of the `count` slots after those of the last call. */
-  void sweep(std::uint32_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots);
+  /** The next rows that are gone, ascending, for a push of so many keys. */
+  void sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock, std::vector<std::uint32_t>& slots);
+  /** False: the row at this slot is not gone. */
+  bool mayBeGone(std::uint32_t slot, std::uint32_t clock) const {
+    return leastTtl() && (slot / kRunSlots >= runs_.size() || runs_[slot / kRunSlots].due <= clock);
+  }
+  /** True: the row at this slot was seen often enough before. */
+  bool isAdmitted(std::uint32_t slot) const {
+    return slot / kRunSlots < runs_.size() && runs_[slot / kRunSlots].admitted;
+  }
+  /** The row at this slot begins its life. */
+  void noteBegun(std::uint32_t slot);
+  /** The row at this slot has a life that was given. */
+  void noteGiven(std::uint32_t slot) {
+    if (slot / kRunSlots < runs_.size()) runs_[slot / kRunSlots] = {};
+  }
+  /** Many rows are new or have a life that was given. */
+  void lookAgain() { runs_.clear(); }
 
   /** The slot that the `n`-th new key from now would get: free slots first, then beyond the extent. */
   std::uint64_t slotForNew(std::uint32_t n) const;
@@ -172,6 +188,22 @@ class Table {
    * any more, but for those whose keys are among the removed ones. */
   void listUnserved(std::uint32_t since, const Serving& serving, std::vector<std::uint64_t>& tags) const;
   bool isListed(std::uint32_t slot) const;
+  /** The fewest steps after which a row may go; 0: none goes. */
+  std::uint32_t leastTtl() const { return spec_.policy.rareTtl ? spec_.policy.ttlOf(0) : spec_.policy.ttl; }
+  std::uint32_t runCount() const { return extent_ / kRunSlots + (extent_ % kRunSlots != 0); }
+  /** Runs that have their turn in a step. */
+  std::uint32_t turns() const;
+  /** Slots that are looked at together. */
+  static constexpr std::uint32_t kRunSlots = 64;
+  /** Rows of a run, as far as they are known: most requests need not read their lives. */
+  struct Run {
+    std::uint32_t due = 0;  // no row is gone before this step
+    bool admitted = false;  // all have been seen often enough
+  };
+  /** Adds the rows of a run that are gone. Nothing is known of the others where these are more than `most`.
+   */
+  Run lookAt(std::uint32_t number, std::uint32_t clock, std::uint32_t most,
+             std::vector<std::uint32_t>& slots) const;
   void applyKeys(const DeltaTable& d);
   /** The next slot of which no key was ever there. */
   std::uint32_t unused() const { return extent_ > first_ ? extent_ : first_; }
@@ -195,7 +227,8 @@ class Table {
   LifeCounts counts_;
   std::uint32_t first_ = 0;   // slot that a key may have
   std::uint32_t lifeAt_ = 0;  // in a row, of a table with a policy
-  std::uint32_t swept_ = 0;   // where the next sweep begins
+  std::vector<Run> runs_;     // as far as somebody has looked; see `sweep`
+  std::uint32_t turn_ = 0;    // the run where the next sweep begins
 };
 
 }  // namespace kintsugi

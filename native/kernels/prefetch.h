@@ -91,7 +91,8 @@ inline constexpr std::size_t kFarKeys = 64, kNearKeys = 8;
   }
 }
 
-/** Calls body(n) with a constant: the number of lines of rows of `bytes` where it is a usual one, else 0. */
+/** Calls body(n) with a constant: the number of lines of rows of `bytes` where it is a usual one, else 0. One
+ * more than a power of two is that of usual rows in a table with a policy. */
 template <class Body>
 [[gnu::always_inline]] inline void withLines(std::size_t bytes, Body body) {
   switch (linesToFetch(bytes)) {
@@ -99,10 +100,16 @@ template <class Body>
       return body(std::integral_constant<std::size_t, 1>{});
     case 2:
       return body(std::integral_constant<std::size_t, 2>{});
+    case 3:
+      return body(std::integral_constant<std::size_t, 3>{});
     case 4:
       return body(std::integral_constant<std::size_t, 4>{});
+    case 5:
+      return body(std::integral_constant<std::size_t, 5>{});
     case 8:
       return body(std::integral_constant<std::size_t, 8>{});
+    case 9:
+      return body(std::integral_constant<std::size_t, 9>{});
     default:
       return body(std::integral_constant<std::size_t, 0>{});
   }

@@ -40,7 +40,7 @@ struct Rows : Elements<V> {
         step<V, Kind, kAddDelta, Adjusted>(p, w, w + all.dim, g, all.dim, d);
       } else {
         step<V, Kind, kSetDelta, Adjusted>(p, w, w + all.dim, g, all.dim, d);
-        for (std::size_t b = used; b < stride; b++) delta[b] = 0;
+        for (std::size_t f = used / 4; f < stride / 4; f++) d[f] = 0;
       }
     }
   }

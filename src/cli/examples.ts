@@ -28,6 +28,7 @@ export const EXAMPLES: Readonly<Record<string, string>> = {
   'table list': `kintsugi table list --limit 1000 ${AT}`,
   'table show': `kintsugi table show items ${AT}`,
   'table delete': `kintsugi table delete items --keys keys.txt ${AT}`,
+  'table evict': `kintsugi table evict items --dry-run --steps 1000 ${AT}`,
   'table drop': `kintsugi table drop items-of-last-year ${AT}`,
   'table set': `kintsugi table set items lr=0.01 ${AT}`,
   'checkpoint now': `kintsugi checkpoint now ${AT}`,

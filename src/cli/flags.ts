@@ -122,7 +122,7 @@ export function scheduleSpec(text: string, flag = '--lr-schedule'): ScheduleSpec
 }
 
 /** A policy, for example "admit=counter(2),evict=ttl(2000)". @throws BAD_ARGUMENT */
-function policyOf(text: string): TablePolicy {
+export function policyOf(text: string): TablePolicy {
   const policy = parsedPolicy(text);
   const wanted = 'admit=counter(N), evict=ttl(N), evict=minFrequency(N,TTL), each at most once';
   const problem = policy ? policyProblem(policy) : `it has one or more of ${wanted}`;

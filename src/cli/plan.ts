@@ -4,6 +4,7 @@ import { type Command, Option } from 'commander';
 import { causedBy, KintsugiError } from '../common/errors.js';
 import { MAX_GROUPS, parseCode } from '../core/placement/job.js';
 import { OPTIMIZER_KINDS } from '../engine/optimizers.js';
+import type { TablePolicy } from '../engine/policies.js';
 import { measureRates } from '../fleet/local/measure.js';
 import { bytesText, countText, table } from '../fleet/local/text.js';
 import { type CandidateSize, type JobPlan, planJob, yearsText } from '../fleet/planner/plan.js';
@@ -14,6 +15,7 @@ import {
   duration,
   embeddingOptimizer,
   integer,
+  policyOf,
   positive,
   size,
   withSchedule,
@@ -24,6 +26,7 @@ interface PlanFlags {
   dim: number;
   optimizer: string;
   lrSchedule?: string;
+  tablePolicy?: TablePolicy;
   code: string;
   workers: number;
   batch: number;
@@ -152,6 +155,7 @@ async function runPlan(flags: PlanFlags): Promise<void> {
   const {
     optimizer,
     lrSchedule,
+    tablePolicy,
     priceCore,
     priceGib,
     json,
@@ -167,6 +171,7 @@ async function runPlan(flags: PlanFlags): Promise<void> {
     ...given,
     optimizer: kind,
     schedule,
+    policy: tablePolicy,
     code: parseCode(flags.code),
     step: flags.step / 1000,
     mtbf: flags.mtbf * DAY,
@@ -195,6 +200,11 @@ export function registerPlan(program: Command): void {
     .requiredOption('--rows <n>', 'rows of the table, for example 1e9', rowsOf)
     .option('--dim <n>', 'width of an embedding row', integer('--dim', 1, 65_536), 16)
     .option('--optimizer <name>', `of the embedding: ${OPTIMIZER_KINDS.join(', ')}`, 'adagrad')
+    .option(
+      '--table-policy <policy>',
+      'of the table: "admit=counter(2),evict=ttl(2000)"; --rows are those that it keeps',
+      policyOf,
+    )
     .option('--code <k+r>', 'data and parity shards of a group, or "none"', DEFAULT_CODE)
     .option('--workers <n>', 'workers', integer('--workers', 1, 1_000_000), 1)
     .option('--batch <n>', 'distinct keys of a step', integer('--batch', 1, 100_000_000), 2048)

@@ -1,19 +1,20 @@
 /**
- * `kintsugi table`: lists and shows the tables of a running job, changes their settings, deletes rows, and
- * drops tables.
+ * `kintsugi table`: lists and shows the tables of a running job, changes their settings, deletes rows, counts
+ * rows that a policy would let go, and drops tables.
  */
 
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
 import { SETTING_FLAGS, type Setting, settingText } from '../engine/optimizers.js';
-import { policyText } from '../engine/policies.js';
+import { LIFE_REASONS, policyText, type TablePolicy } from '../engine/policies.js';
 import type { ScheduleSpec } from '../engine/schedules.js';
 import { bytesText, countText, harmless, lifeText, table } from '../fleet/local/text.js';
 import type { TableChanges } from '../library/client/options.js';
+import { plannedEvictions } from '../library/tools/evictions.js';
 import { listTables, showTable, type TableInfo } from '../library/tools/tables.js';
 import { saidWhile } from '../net/repeats.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { integer, scheduleSpec, withScheduler } from './flags.js';
+import { integer, policyOf, scheduleSpec, withScheduler } from './flags.js';
 import { hint } from './hints.js';
 import { keysOfFile } from './keys-file.js';
 
@@ -29,6 +30,12 @@ interface ListFlags extends ShowFlags {
 
 interface DeleteRowsFlags extends ShowFlags {
   keys: string;
+}
+
+interface EvictFlags extends ShowFlags {
+  dryRun: boolean;
+  tablePolicy?: TablePolicy;
+  steps: number;
 }
 
 /** `adagrad lr=0.05 eps=1e-8`: a kind and its parameters, also those of a schedule. */
@@ -166,6 +173,31 @@ async function runDelete(name: string, flags: DeleteRowsFlags): Promise<void> {
   ]);
 }
 
+/** @throws BAD_ARGUMENT, UNKNOWN_TABLE */
+async function runEvict(name: string, flags: EvictFlags): Promise<void> {
+  const { dryRun, tablePolicy: policy, steps: after } = flags;
+  if (!dryRun) {
+    const why = 'rows go by themselves, by the policy of their table; --dry-run counts those that would';
+    throw new KintsugiError('BAD_ARGUMENT', `table evict: ${why}`);
+  }
+  const made = await withClient(flags, (client) => plannedEvictions(client, name, { policy, steps: after }));
+  print(flags.json, { table: name, ...made }, () => {
+    const { rows, expired, rare, refused, waiting, bytes } = made;
+    const pairs = [
+      ['table', name],
+      ['policy', policyText(made.policy)],
+      ['rows', countText(rows)],
+      ['would go', `${countText(expired + rare)}, ${bytesText(bytes)}`],
+      [`  ${LIFE_REASONS.expired}`, countText(expired)],
+      [`  ${LIFE_REASONS.rare}`, countText(rare)],
+      [LIFE_REASONS.refused, `${countText(refused)} of those that stay`],
+      ['gone already', `${countText(waiting)}, and their memory is not free yet`],
+    ];
+    const then = after > 0 ? [`as if ${countText(after)} steps passed in which no row is seen`] : [];
+    return [...pairs.map(([head, value]) => `${head!.padEnd(18)} ${value}`), ...then];
+  });
+}
+
 export function registerTable(program: Command): void {
   const command = program.command('table').description('The tables of a running job.');
   withScheduler(
@@ -194,6 +226,21 @@ export function registerTable(program: Command): void {
   )
     .option('--json', 'print JSON: table, what is set, and was', false)
     .action(runSet);
+  withScheduler(
+    command
+      .command('evict')
+      .description('Count the rows of a table that would go under a policy, by reason, and change none.')
+      .argument('<name>', 'name of the table, which has a policy'),
+  )
+    .option('--dry-run', 'must be given: rows go by themselves', false)
+    .option(
+      '--table-policy <policy>',
+      '"admit=counter(2),evict=ttl(2000)" (default: that of the table)',
+      policyOf,
+    )
+    .option('--steps <n>', 'as if so many steps passed in which no row is seen', integer('--steps', 0), 0)
+    .option('--json', 'print JSON: table, policy, steps, rows, and how many of them by reason', false)
+    .action(runEvict);
   withScheduler(
     command
       .command('drop')

@@ -25,7 +25,20 @@ describe('kintsugi plan', () => {
     expect(JSON.parse(stdout)).toMatchObject({ bytesPerRow: 152 });
   });
 
+  it('counts the words of a row that a policy adds', async () => {
+    const policy = ['--table-policy', 'admit=counter(2),evict=ttl(2000)'];
+    const { code, stdout } = await kintsugi(['plan', '--rows', '1e8', '--dim', '16', ...policy, '--json']);
+    expect(code).toBe(0);
+    // 34 floats, up to a multiple of 16 bytes, and the key.
+    const policyOfPlan = { counter: 2, ttl: 2000 };
+    expect(JSON.parse(stdout)).toMatchObject({ bytesPerRow: 152, question: { policy: policyOfPlan } });
+    const small = await kintsugi(['plan', '--rows', '1e8', '--dim', '17', ...policy, '--json']);
+    // The words may cost nothing: 36 floats take as many bytes as 34.
+    expect(JSON.parse(small.stdout)).toMatchObject({ bytesPerRow: 152 });
+  });
+
   it.each([
+    [['--rows', '1e6', '--table-policy', 'ttl(5)'], 'BAD_ARGUMENT', /--table-policy "ttl\(5\)": it has one/],
     [['--rows', '1e6', '--lr-schedule', 'sine'], 'BAD_ARGUMENT', /schedule/],
     [['--rows', '1e6', '--processors', '0'], 'BAD_ARGUMENT', /--processors must be a number above 0/],
     [[], 'BAD_ARGUMENT', /required option '--rows/],

@@ -59,6 +59,7 @@ export function outlookOf(earlier: JobSnapshot, now: JobSnapshot, map: ClusterMa
       rows: main.rows,
       dim: main.dim,
       optimizer: main.optimizer,
+      policy: main.policy,
       code: parseCode(pool.r === 0 ? 'none' : `${pool.k}+${pool.r}`),
       // One worker with a step of all keys each second makes the same load.
       ...{ workers: 1, step: 1, batch: Math.max(1, keys) },
@@ -85,15 +86,16 @@ function mainTables({ status, nodes }: JobSnapshot) {
   const rows = new Map<string, number>();
   for (const { telemetry } of nodes)
     for (const table of telemetry.tables) rows.set(table.name, (rows.get(table.name) ?? 0) + table.rows);
-  const tables = status.tables.flatMap(({ name, pool, dim, optimizer }) => {
+  const tables = status.tables.flatMap(({ name, pool, dim, optimizer, policy }) => {
     if (pool !== status.pools[0]?.name || !isOptimizerKind(optimizer)) return [];
-    return { dim, optimizer, bytes: (rows.get(name) ?? 0) * rowBytes({ dim, optimizer }) };
+    const shape = { dim, optimizer, policy };
+    return { ...shape, bytes: (rows.get(name) ?? 0) * rowBytes(shape) };
   });
   const bytes = tables.reduce((all, table) => all + table.bytes, 0);
   const main = tables.sort((a, b) => b.bytes - a.bytes)[0];
   if (!main || bytes === 0) return undefined;
-  const { dim, optimizer } = main;
-  return { dim, optimizer, rows: Math.ceil(bytes / rowBytes(main)), tables: tables.length };
+  const { dim, optimizer, policy } = main;
+  return { dim, optimizer, policy, rows: Math.ceil(bytes / rowBytes(main)), tables: tables.length };
 }
 
 function viewOf(

@@ -4,8 +4,10 @@
  */
 import { KintsugiError } from '../../common/errors.js';
 import { isOptimizerKind } from '../../engine/optimizers.js';
+import { LIFE_REASONS, type LifeCounts, policyText } from '../../engine/policies.js';
 import { isAuditTable } from '../../library/client/audit.js';
 import type { JobSnapshot } from '../../library/client/observe.js';
+import { livesOf } from '../../library/tools/tables.js';
 import { rowBytes } from '../planner/memory.js';
 import { ratesOf } from './load.js';
 
@@ -18,6 +20,10 @@ export interface TableSize {
   rows: number;
   /** Bytes of its rows with their optimizer state, without keys, index and parity. */
   bytes: number;
+  /** As a flag has it; absent: all rows stay, and all are admitted. */
+  policy?: string;
+  /** Rows that went, by reason; absent: it has no policy, and no row of it was deleted. */
+  gone?: LifeCounts;
 }
 
 /** Absent numbers: not known yet, because rates need two looks. */
@@ -46,16 +52,23 @@ export interface TablesPage extends TablesView {
 /** Tables in one answer. */
 export const TABLES_AT_ONCE = 50;
 const MAX_FIND = 256;
+const REASONS = Object.keys(LIFE_REASONS) as (keyof LifeCounts)[];
 
 /** All tables with their sizes: the largest ones first, then in the order in which they were made. */
 export function sizesOf({ status, nodes }: JobSnapshot): TableSize[] {
   const counts = new Map<string, number>();
   for (const { telemetry } of nodes)
     for (const { name, rows } of telemetry.tables) counts.set(name, (counts.get(name) ?? 0) + rows);
-  const sizes = status.tables.map(({ name, pool, dim, optimizer }): TableSize => {
+  const lives = livesOf(nodes);
+  const sizes = status.tables.map(({ name, pool, dim, optimizer, policy }): TableSize => {
     const rows = counts.get(name) ?? 0;
-    const bytes = isOptimizerKind(optimizer) ? rows * rowBytes({ dim, optimizer }) : 0;
-    return { name, pool, dim, optimizer, rows, bytes };
+    const bytes = isOptimizerKind(optimizer) ? rows * rowBytes({ dim, optimizer, policy }) : 0;
+    const { nodes: _, ...gone } = lives.get(name) ?? {};
+    return {
+      ...{ name, pool, dim, optimizer, rows, bytes },
+      ...(policy && { policy: policyText(policy) }),
+      ...('deleted' in gone && { gone }),
+    };
   });
   return sizes.sort((a, b) => b.bytes - a.bytes || b.rows - a.rows);
 }
@@ -131,6 +144,11 @@ const isSame = (a: TableView, b: TableView): boolean =>
   a.dim === b.dim &&
   a.optimizer === b.optimizer &&
   a.rows === b.rows &&
+  a.policy === b.policy &&
+  areEqual(a.gone, b.gone) &&
   a.newRowsPerSecond === b.newRowsPerSecond &&
   a.pulledRowsPerSecond === b.pulledRowsPerSecond &&
   a.pushedRowsPerSecond === b.pushedRowsPerSecond;
+
+const areEqual = (a: LifeCounts | undefined, b: LifeCounts | undefined): boolean =>
+  a === b || (!!a && !!b && REASONS.every((reason) => a[reason] === b[reason]));

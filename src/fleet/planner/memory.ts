@@ -3,6 +3,7 @@
  * what a column uses, not the addresses that it reserves when it doubles (native/engine/arena.cc).
  */
 import { type OptimizerKind, stateParts } from '../../engine/optimizers.js';
+import { LIFE_PARTS, type TablePolicy } from '../../engine/policies.js';
 import type { ScheduleSpec } from '../../engine/schedules.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 
@@ -23,11 +24,13 @@ export interface RowShape {
   optimizer: OptimizerKind;
   /** Schedule of the learning rate. With one, rows count their steps. */
   schedule?: ScheduleSpec | undefined;
+  /** With one, rows have two words more, and a shard one slot: that of its clock. */
+  policy?: TablePolicy | undefined;
 }
 
-/** float32 values and optimizer state of a row. */
-export function rowFloats({ dim, optimizer: kind, schedule }: RowShape): number {
-  const parts = stateParts({ kind, schedule });
+/** float32 values, optimizer state and words of the life of a row. */
+export function rowFloats({ dim, optimizer: kind, schedule, policy }: RowShape): number {
+  const parts = [...stateParts({ kind, schedule }), ...(policy ? LIFE_PARTS : [])];
   return parts.reduce((floats, { shape }) => floats + (shape === 'vector' ? dim : 1), dim);
 }
 
@@ -46,7 +49,8 @@ function columnBytes(rows: number, stride: number): number {
 
 /** Bytes of keys and rows of one shard of a table: what a parity of its group has, too. */
 export function codedBytes(rows: number, shape: RowShape): number {
-  return columnBytes(rows, KEY_BYTES) + columnBytes(rows, rowBytes(shape));
+  const slots = shape.policy && rows > 0 ? rows + 1 : rows;
+  return columnBytes(slots, KEY_BYTES) + columnBytes(slots, rowBytes(shape));
 }
 
 /** Bytes of the index of one shard of a table: the least power of two of buckets, 65 % full at most. */
@@ -77,7 +81,7 @@ export function maxRowsPerShard(shape: RowShape): number {
   const stride = rowBytes(shape);
   const slots = slotsPerBlock(stride);
   const byRows = Math.floor(MAX_COLUMN_ROWS / (slots * stride)) * slots;
-  return Math.min(byRows, MAX_COLUMN_KEYS / KEY_BYTES);
+  return Math.min(byRows, MAX_COLUMN_KEYS / KEY_BYTES) - (shape.policy ? 1 : 0);
 }
 
 /** A code and the groups that use it. */

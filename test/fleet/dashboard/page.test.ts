@@ -82,7 +82,9 @@ describe.skipIf(CHROMIUM === undefined)('the page', PATIENT, () => {
     const items = await client.createTable({ name: 'items', dim: DIM });
     const keys = BigUint64Array.from({ length: ROWS }, (_, i) => BigInt(i));
     await items.push(keys, new Float32Array(ROWS * DIM).fill(1));
-    await client.createTable({ name: HOSTILE, dim: DIM });
+    const living = await client.createTable({ name: HOSTILE, dim: DIM, policy: { counter: 2, ttl: 9 } });
+    await living.push(keys.subarray(0, 10), new Float32Array(10 * DIM).fill(1));
+    await living.delete(keys.subarray(0, 4));
     stopped = false;
     working = work(items);
     dashboard = await serve();
@@ -105,6 +107,10 @@ describe.skipIf(CHROMIUM === undefined)('the page', PATIENT, () => {
     expect(await page.locator(`${node('ps-1')} .cell[data-state="whole"]`).count()).toBeGreaterThan(4);
     await page.getByRole('rowheader', { name: HOSTILE, exact: true }).waitFor();
     expect(await page.locator('th img, th script').count()).toBe(0);
+    const living = page.getByRole('row', { name: HOSTILE });
+    const life = 'admit=counter(2),evict=ttl(9)4 deleted, 10 gradients not admitted';
+    await expect.poll(() => living.textContent(), SOON).toContain(life);
+    await expect.poll(() => page.getByRole('row', { name: /^items/ }).textContent(), SOON).toMatch(/none$/);
     await shot(page, 'full');
 
     await expect.poll(() => rate(page), SOON).toBeGreaterThan(1000);

@@ -57,3 +57,42 @@ test('nothing is sent when nothing has changed, and a change sends two numbers',
   // The page then asks for this.
   expect(JSON.stringify(tables.page('', 0)).length).toBeLessThan(200 * TABLES_AT_ONCE);
 });
+
+test('a table with a policy has it, its wider rows, and what went by reason', () => {
+  const policy = { counter: 2, ttl: 9 };
+  const job = {
+    ...status,
+    tables: [
+      { name: 'plain', pool: 'embedding', dim: 16, optimizer: 'adagrad' },
+      { name: 'living', pool: 'embedding', dim: 16, optimizer: 'adagrad', policy },
+    ],
+  };
+  const of = (expired: number) => {
+    const life = { expired, rare: 0, deleted: 2, refused: 7 };
+    const counts = { rows: 10, pulledRows: 0, pushedRows: 0 };
+    const tables = [
+      { name: 'plain', ...counts },
+      { name: 'living', ...counts, life },
+    ];
+    const node = { ...nodeTelemetry(1, {}), tables };
+    return snapshot(1000, job, [node, node]);
+  };
+  const shown = new Tables();
+  const history = [of(0)];
+  shown.look(tablesOf(history));
+  const gone = { expired: 0, rare: 0, deleted: 4, refused: 14 };
+  expect(shown.page('', 0).tables).toEqual([
+    expect.objectContaining({
+      name: 'living',
+      bytes: 20 * 144,
+      policy: 'admit=counter(2),evict=ttl(9)',
+      gone,
+    }),
+    expect.not.objectContaining({ policy: expect.anything(), gone: expect.anything() }),
+  ]);
+  // Counts alone are a change, too.
+  const { version } = shown.page('', 0);
+  shown.look(tablesOf([of(3)]));
+  expect(shown.page('', 0)).not.toMatchObject({ version });
+  expect(shown.page('living', 0).tables).toMatchObject([{ gone: { ...gone, expired: 6 } }]);
+});

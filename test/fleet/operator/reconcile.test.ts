@@ -73,6 +73,12 @@ describe('a new job', () => {
     expect(reconcile(observed)).toEqual([]);
   });
 
+  it('hands the policy of tables on to workers, in one argument', () => {
+    const args = ['--data', 'train.tsv', '--table-policy', 'admit=counter(2),evict=ttl(2000)'];
+    const pods = created(reconcile(observedOf({ job: jobOf({ worker: { args } }) }))) as unknown as Pod[];
+    expect(pods.at(-1)!.spec.containers![0]!.args!.slice(-4)).toEqual(args);
+  });
+
   it('keeps what the template of a role says, and has its flags behind its own', () => {
     const container = {
       name: 'kintsugi',

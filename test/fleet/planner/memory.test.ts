@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { loadNative, PushStatus } from '../../../src/engine/native.js';
 import { type OptimizerKind, optimizerOf } from '../../../src/engine/optimizers.js';
+import type { TablePolicy } from '../../../src/engine/policies.js';
 import {
   codedBytes,
   dataShardBytes,
@@ -15,12 +16,19 @@ const native = loadNative();
 const MEMBERS = 4;
 
 /** A shard with so many rows, and a parity of it, as the engine makes them. */
-function engine(rows: number, dim: number, kind: OptimizerKind) {
+function engine(rows: number, dim: number, kind: OptimizerKind, policy?: TablePolicy) {
   const memory = native.createMemory(0);
   const shard = native.createShard(memory, 0, MEMBERS, 1);
   const parity = native.createSink(memory, MEMBERS, 1, 0, true);
   const optimizer = optimizerOf(kind, 0.1);
-  shard.addTable({ id: 1, dim, optimizer, initializer: { kind: 'zeros' }, seed: 1 });
+  shard.addTable({
+    id: 1,
+    dim,
+    optimizer,
+    initializer: { kind: 'zeros' },
+    seed: 1,
+    ...(policy && { policy }),
+  });
   for (let at = 0; at < rows; at += 4096) {
     const count = Math.min(4096, rows - at);
     const keys = BigUint64Array.from({ length: count }, (_, i) =>
@@ -57,6 +65,22 @@ describe('a row costs what the engine says', () => {
     shard.beginSnapshot(0);
     shard.endSnapshot();
     expect(shard.bytes).toBe(dataShardBytes(rows, shape, true));
+    shard.close();
+    parity.close();
+  });
+
+  // The clock has a slot: where rows fill their blocks, it begins a block.
+  it.each([
+    [100_000, 16],
+    [50_000, 6],
+    [512 * 28, 6],
+    [1, 16],
+  ])('%i rows of dim %i in a table with a policy', (rows, dim) => {
+    const shape = { dim, optimizer: 'adagrad', policy: { ttl: 1_000_000 } } as const;
+    const { shard, parity } = engine(rows, dim, 'adagrad', shape.policy);
+    expect(shard.bytes).toBe(dataShardBytes(rows, shape));
+    expect(parity.bytes).toBe(codedBytes(rows, shape));
+    expect(rowFloats(shape)).toBe(2 * dim + 2);
     shard.close();
     parity.close();
   });

@@ -8,7 +8,21 @@ import { useEffect, useState } from './vendor/hooks.mjs';
 const NUMBERS = ['rows', 'bytes', 'pulled/s', 'pushed/s', 'new/s', 'dim'];
 const rateText = (value) => (value === undefined ? html`<span title="not known yet">–</span>` : brief(value));
 
-const Row = ({ table }) => html`<tr>
+/** Reasons for which rows went, as people call them. */
+const REASONS = {
+  expired: 'expired',
+  rare: 'below frequency',
+  deleted: 'deleted',
+  refused: 'gradients not admitted',
+};
+const goneText = (gone = {}) =>
+  Object.entries(REASONS)
+    .filter(([reason]) => gone[reason] > 0)
+    .map(([reason, text]) => `${count(gone[reason])} ${text}`)
+    .join(', ');
+const hasLife = ({ policy, gone }) => policy !== undefined || gone !== undefined;
+
+const Row = ({ table, isLiving }) => html`<tr>
   <th scope="row">${table.name}</th>
   <td class="n">${count(table.rows)}</td>
   <td class="n">${bytes(table.bytes)}</td>
@@ -18,20 +32,26 @@ const Row = ({ table }) => html`<tr>
   <td class="n">${table.dim}</td>
   <td>${table.optimizer}</td>
   <td>${table.pool}</td>
+  ${isLiving && html`<td>${table.policy ?? 'none'}</td><td>${goneText(table.gone)}</td>`}
 </tr>`;
 
-const List = ({ tables }) => html`<div class="scroll"><table>
-  <thead>
-    <tr>
-      <th>table</th>
-      ${NUMBERS.map((name) => html`<th class="n">${name}</th>`)}
-      <th>optimizer</th><th>pool</th>
-    </tr>
-  </thead>
-  <tbody>
-    ${tables.map((table) => html`<${Row} key=${table.name} table=${table} />`)}
-  </tbody>
-</table></div>`;
+/** Policies and rows that went have columns where one of the tables has any. */
+function List({ tables }) {
+  const isLiving = tables.some(hasLife);
+  return html`<div class="scroll"><table>
+    <thead>
+      <tr>
+        <th>table</th>
+        ${NUMBERS.map((name) => html`<th class="n">${name}</th>`)}
+        <th>optimizer</th><th>pool</th>
+        ${isLiving && html`<th>policy</th><th>rows gone</th>`}
+      </tr>
+    </thead>
+    <tbody>
+      ${tables.map((table) => html`<${Row} key=${table.name} table=${table} isLiving=${isLiving} />`)}
+    </tbody>
+  </table></div>`;
+}
 
 /** Which of the found are shown, and what goes to the others. */
 function Pages({ shown: { from, found, tables }, step, onFrom }) {

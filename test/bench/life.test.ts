@@ -1,0 +1,38 @@
+/** The benchmark of policies at the size of a smoke: what it counts holds at any speed. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it, onTestFinished, vi } from 'vitest';
+import { kintsugi } from '../cli/support.js';
+
+// Two jobs, one after the other.
+vi.setConfig({ testTimeout: 280_000 });
+
+const EXACT = [
+  'shards whose bytes are not those of the formula',
+  'rows that went',
+  'rows that read as gone before their ttl',
+  'rows that do not read as gone 2 % after their ttl',
+  'rows in exports that are older than the threshold',
+  'rows that exports should have and do not',
+];
+
+it('both tables are measured, and rows go when they should', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'kintsugi-life-test-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  const json = join(directory, 'life.json');
+  const { code, said } = await kintsugi(['bench', 'life', '--smoke', '--quiet', '--json', json]);
+  expect({ code, said }).toEqual({ code: 0, said: [] });
+  const { results, goals, parameters } = JSON.parse(readFileSync(json, 'utf8')) as {
+    results: { name: string; values: Record<string, number> }[];
+    goals: { name: string; value: number; met: boolean }[];
+    parameters: { exports: number };
+  };
+  for (const load of ['pull', 'push', 'push, a tenth of new keys']) {
+    const { values } = results.find(({ name }) => name === load)!;
+    expect(Math.min(values.without!, values.policy!)).toBeGreaterThan(0);
+    expect(goals.map(({ name }) => name)).toContain(`${load}: of without`);
+  }
+  expect(goals.filter(({ name, met }) => EXACT.includes(name) && met).map(({ name }) => name)).toEqual(EXACT);
+  expect(parameters.exports).toBeGreaterThan(0);
+});

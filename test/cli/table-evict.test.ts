@@ -1,0 +1,74 @@
+/** `kintsugi table evict --dry-run` with programs, while one of them is killed. */
+import { expect, onTestFinished, test } from 'vitest';
+import { connect, digest, plannedEvictions } from '../../src/index.js';
+import { rejection } from '../roles/support.js';
+import { kintsugi, record, start } from './support.js';
+
+const DIM = 2;
+const keysFrom = (from: number, count: number) =>
+  BigUint64Array.from({ length: count }, (_, i) => BigInt(from + i));
+
+test('rows that would go are counted by reason, and none goes', async () => {
+  const scheduler = start(['scheduler', '--listen', '127.0.0.1:0', '--ps', '3', '--code', '2+1']);
+  const to = ['--scheduler', `${(await record(scheduler, 'scheduler.ready')).address}`];
+  const nodes = [0, 1, 2].map((i) =>
+    start(['ps', '--name', `ps-${i}`, '--host-label', `h${i}`, ...to, '--log-format', 'json']),
+  );
+  const client = await connect(to[1]!, { connectTimeoutMs: 60_000 });
+  onTestFinished(async () => {
+    await client.close();
+    for (const { process } of [...nodes, scheduler]) process.kill('SIGKILL');
+    await Promise.all([...nodes, scheduler].map(({ ended }) => ended));
+  });
+  const policy = { ttl: 100, counter: 2 };
+  const items = await client.createTable({ name: 'items', dim: DIM, policy });
+  await client.createTable({ name: 'plain', dim: DIM });
+  const push = (keys: BigUint64Array) => items.push(keys, new Float32Array(keys.length * DIM).fill(1));
+  const twice = (keys: BigUint64Array) => BigUint64Array.from([...keys, ...keys]);
+  await push(twice(keysFrom(0, 300)));
+  await push(keysFrom(1000, 200));
+  // All shards see these in each step, so every row before them is ten steps old, or eleven.
+  for (let step = 0; step < 10; step++) await push(twice(keysFrom(2000, 64)));
+  await push(keysFrom(3000, 50));
+  const before = await digest(client);
+
+  const asked = async (...flags: string[]) => {
+    const { code, stdout } = await kintsugi([
+      'table',
+      'evict',
+      'items',
+      '--dry-run',
+      '--json',
+      ...flags,
+      ...to,
+    ]);
+    expect(code).toBe(0);
+    return JSON.parse(stdout);
+  };
+  const none = { table: 'items', rows: 614, expired: 0, rare: 0, waiting: 0 };
+  expect(await asked()).toMatchObject({ ...none, policy, steps: 0, refused: 250, bytes: 0 });
+  const shorter = await asked('--table-policy', 'evict=ttl(9),evict=minFrequency(2,5)');
+  expect(shorter).toMatchObject({ ...none, expired: 300, rare: 200, refused: 0, bytes: 500 * 32 });
+  const stricter = await asked('--table-policy', 'admit=counter(3)');
+  expect(stricter).toMatchObject({ ...none, refused: 550 });
+  expect(await asked('--steps', '500')).toMatchObject({ ...none, expired: 614, steps: 500 });
+  // A PS is lost: the rows are read from those that decode them.
+  nodes[1]!.process.kill('SIGKILL');
+  expect(await plannedEvictions(client, 'items', { policy: { ttl: 9 } })).toMatchObject({ expired: 500 });
+  const { stdout } = await kintsugi(['table', 'evict', 'items', '--dry-run', '--steps', '95', ...to]);
+  expect(stdout).toMatch(/^would go +500, /m);
+  expect(stdout).toMatch(/^ {2}expired +500$/m);
+  expect(await digest(client)).toEqual(before);
+
+  const refused: [args: string[], message: RegExp][] = [
+    [['items'], /^kintsugi: BAD_ARGUMENT: table evict: rows go by themselves, .*--dry-run counts/],
+    [['plain', '--dry-run'], /^kintsugi: BAD_ARGUMENT: table "plain" has no policy: /],
+    [['item', '--dry-run'], /^kintsugi: UNKNOWN_TABLE: .*items/],
+    [['items', '--dry-run', '--steps', '-1'], /^kintsugi: BAD_ARGUMENT: --steps /],
+    [['items', '--dry-run', '--table-policy', 'evict=ttl(0)'], /^kintsugi: BAD_ARGUMENT: --table-policy /],
+  ];
+  for (const [args, message] of refused)
+    expect((await kintsugi(['table', 'evict', ...args, ...to])).stderr).toMatch(message);
+  const wrong = await rejection(plannedEvictions(client, 'items', { policy: { ttl: 0 } }));
+  expect(wrong).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('policy: ttl') });
+});

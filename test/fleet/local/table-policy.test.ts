@@ -1,0 +1,57 @@
+/** Jobs whose embedding tables have a policy: kills and changes of the number of PS change no bit. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import type { RunReport } from '../../../src/fleet/local/report.js';
+import { writeDemoData } from '../../../src/training/loop/demo-data.js';
+import { kintsugi } from '../../cli/support.js';
+
+// Two whole jobs, one after the other.
+vi.setConfig({ testTimeout: 280_000 });
+
+const ROWS = 6000;
+const SHAPE = ['--ps', '4', '--code', '2+1', '--dim', '8', '--bottom', '16-8', '--top', '16-1'];
+const EXACT = ['--workers', '1', '--deterministic', '--batch', '32', '--epochs', '2', '--respawn', '200ms'];
+const POLICY = ['--table-policy', 'admit=counter(2),evict=ttl(120),evict=minFrequency(3,40)'];
+let directory = '';
+let data = '';
+
+beforeAll(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'kintsugi-policy-'));
+  data = join(directory, 'train.tsv');
+  const held = join(directory, 'test.tsv');
+  await writeDemoData({ train: data, test: held, rows: ROWS, testRows: 10, keys: 5000, seed: 1 });
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+async function run(name: string, ...args: string[]): Promise<RunReport> {
+  const json = join(directory, `${name}.json`);
+  const flags = ['local', '--data', data, ...SHAPE, ...EXACT, ...POLICY, ...args];
+  const { code, stderr } = await kintsugi([...flags, '--json', json, '--quiet']);
+  expect([code, stderr]).toEqual([0, '']);
+  return JSON.parse(readFileSync(json, 'utf8')) as RunReport;
+}
+
+function expectExact({ samples, pushes, parity }: RunReport): void {
+  expect(samples).toMatchObject({ expected: 2 * ROWS, trained: 2 * ROWS, exactlyOnce: true });
+  expect(pushes).toMatchObject({ lost: 0, duplicated: 0 });
+  expect(parity).toMatchObject({ mismatched: 0, blocksUnprotected: 0 });
+}
+
+test('kills and scalings do not change the digest, and rows are told by reason', async () => {
+  const quiet = await run('quiet');
+  expectExact(quiet);
+  const [table] = quiet.tables.filter(({ expired }) => expired > 0);
+  expect(table).toMatchObject({ deleted: 0 });
+  for (const reason of ['expired', 'rare', 'refused'] as const) expect(table![reason]).toBeGreaterThan(0);
+  const kills = ['--kill', 'ps@15%', '--kill', 'worker@40%', '--kill', 'ps@75%'];
+  const scales = ['--scale', 'ps=6@30%', '--scale', 'ps=4@55%'];
+  const struck = await run('struck', ...kills, ...scales);
+  expectExact(struck);
+  expect(struck.digest).toBe(quiet.digest);
+  expect(struck.failures.length).toBeGreaterThan(0);
+  const told = struck.tables.find(({ name }) => name === table!.name)!;
+  // The sums are lower: a lost PS takes its counts along.
+  for (const reason of ['expired', 'rare', 'refused'] as const) expect(told[reason]).toBeGreaterThan(0);
+});
