@@ -1,7 +1,7 @@
 /**
- * What the scheduler asks before it replaces a stalled sink (rule 30). Other members of the group may have
- * died a moment ago. So each of them must say that it lives, after the report has come: until then the sink,
- * which is only slow, may be the one that the group needs.
+ * Questions before a stalled sink is replaced (rule 30). Other members of the group may have died a moment
+ * ago. So each of them must say that it lives, after the report has come: until then the sink, which is only
+ * slow, may be the one that the group needs.
  */
 import type { Group, PeerId, SinkEntry } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
