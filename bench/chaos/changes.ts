@@ -12,7 +12,7 @@ import type { Client } from '../../src/library/client/client.js';
 import { drain, rebalance, scale } from '../../src/library/tools/scaling.js';
 import { monotonicMs } from '../../src/net/log.js';
 import type { ChaosCluster, ChaosRole } from './cluster.js';
-import { pause } from './pause.js';
+import { between, pause } from './pause.js';
 
 export type ChangeKind = 'scaleOut' | 'scaleIn' | 'drain' | 'rebalance';
 export type ChangeEnd = 'done' | 'takenBack' | 'refused';
@@ -56,10 +56,6 @@ export class ChaosChanges {
     this.nextName = options.ps;
   }
 
-  private between([least, most]: [number, number]): number {
-    return least + ((most - least) * this.random()) / 0x1_0000_0000;
-  }
-
   /**
    * Changes, one after the other, until `until` (monotonic milliseconds) or an abort; then waits for what
    * is under way.
@@ -77,7 +73,7 @@ export class ChaosChanges {
         if (end) this.count(kind, end, message);
         else onError(error as Error);
       }
-      await pause(this.between(PAUSE_MS));
+      await pause(between(this.random, ...PAUSE_MS));
     }
     await this.settled();
   }
@@ -131,7 +127,7 @@ export class ChaosChanges {
       if (!scaling.changes.some((change) => change.leaving.includes(name))) {
         throw new KintsugiError('INTERNAL', `${name} has left, and nobody had asked for that`);
       }
-      await pause(this.between(PAUSE_MS));
+      await pause(between(this.random, ...PAUSE_MS));
       if (cluster.size < ps) await cluster.startPs(name);
     };
     this.during(replace());

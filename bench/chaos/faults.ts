@@ -13,7 +13,7 @@ import type { ChaosCluster, ChaosRole } from './cluster.js';
 import { PushLedger } from './ledger.js';
 import { LinkFaults } from './link-faults.js';
 import { NetworkFaults, type Site } from './network-faults.js';
-import { pause } from './pause.js';
+import { between, pause } from './pause.js';
 import type { Faculty, ProcessFault, Struck, StruckKind, Weights } from './struck.js';
 
 /**
@@ -104,7 +104,7 @@ export class ChaosFaults implements Struck {
   }
 
   between(least: number, most: number): number {
-    return least + ((most - least) * this.random()) / 0x1_0000_0000;
+    return between(this.random, least, most);
   }
 
   oneOf(below: number): number {

@@ -13,7 +13,7 @@ import { ATTACKS } from '../common/attacks/index.js';
 import { MemoryWatch } from '../common/attacks/memory-watch.js';
 import { BROAD_TABLE, WIDE_TABLE } from '../common/attacks/pulls.js';
 import type { ChaosCluster } from './cluster.js';
-import { pause } from './pause.js';
+import { between, pause } from './pause.js';
 
 /** `--memory` of each PS. */
 export const OVERLOADED_MEMORY = `${OVERLOAD_MEMORY.memoryMiB}MiB`;
@@ -69,7 +69,7 @@ export class ChaosOverload {
     try {
       while (monotonicMs() < until && !signal.aborted) {
         await this.once(KINDS[this.random() % KINDS.length]!, until, signal);
-        await pause(this.between(PAUSE_MS));
+        await pause(between(this.random, ...PAUSE_MS));
       }
       for (const { name } of client.tables()) if (TABLES.includes(name)) await client.table(name).drop();
     } catch (error) {
@@ -92,7 +92,7 @@ export class ChaosOverload {
       this.counts.attacks[kind] = (this.counts.attacks[kind] ?? 0) + 1;
       onAttack(kind, 'begun');
       // Faults end at that time.
-      await pause(Math.min(this.between(ATTACK_MS), Math.max(0, until - monotonicMs())));
+      await pause(Math.min(between(this.random, ...ATTACK_MS), Math.max(0, until - monotonicMs())));
     } finally {
       signal.removeEventListener('abort', abort);
       const { answered, refused } = await attack.stop();
@@ -128,10 +128,6 @@ export class ChaosOverload {
       slowPlace: '',
       onLine: () => {},
     };
-  }
-
-  private between([least, most]: readonly [number, number]): number {
-    return least + ((most - least) * this.random()) / 0x1_0000_0000;
   }
 }
 

@@ -11,7 +11,7 @@ import { monotonicMs } from '../../src/net/log.js';
 import { checkpointNumbers } from '../../src/stores/checkpoint/checkpoints.js';
 import { withPlace } from '../../src/stores/checkpoint/open.js';
 import type { LoadClient } from './clients.js';
-import { pause } from './pause.js';
+import { between, pause } from './pause.js';
 import { changedSince, damaged, type Held, RestoreChecker, type RestoredCounts } from './restored.js';
 
 /** One kill of every process, and the restore after it. */
@@ -50,10 +50,6 @@ export class Restarts {
     this.random = seededRandom(seed);
   }
 
-  private between([least, most]: [number, number]): number {
-    return least + ((most - least) * this.random()) / 0x1_0000_0000;
-  }
-
   onEvent(event: RoleEvent): void {
     if (event.event === 'checkpoint.begun') this.begun.set(numberOf(event, 'number'), event.mono);
     if (event.event === 'checkpoint.done') this.done(numberOf(event, 'number'));
@@ -70,15 +66,15 @@ export class Restarts {
         if ((this.begun.get(number) ?? 0) >= from) resolve();
       };
     });
-    await pause(this.between(this.pauseMs));
+    await pause(between(this.random, ...this.pauseMs));
     if (this.all.length === 0) await made;
   }
 
   /** When a restore that begins is killed; undefined: it is left alone. `ready`: its PS are. */
   killedAgain(ready: Promise<void>): Promise<void> | undefined {
     if (this.random() % AGAIN_EVERY > 0) return undefined;
-    if (this.random() % 2 === 0) return pause(this.between(AGAIN_MS));
-    const afterMs = this.between(AGAIN_READY_MS);
+    if (this.random() % 2 === 0) return pause(between(this.random, ...AGAIN_MS));
+    const afterMs = between(this.random, ...AGAIN_READY_MS);
     return ready.then(() => pause(afterMs));
   }
 

@@ -3,26 +3,15 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { connect } from '../../src/index.js';
-import { kintsugi, record, start } from './support.js';
+import { startSmallJob } from './small-job.js';
+import { kintsugi } from './support.js';
 
 const ROWS = 100_000;
 
 test('rows of the keys in a file are deleted, and of a file with a line that is no key none is', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'kintsugi-keys-'));
-  const scheduler = start(['scheduler', '--listen', '127.0.0.1:0', '--ps', '3', '--code', '2+1']);
-  const to = ['--scheduler', `${(await record(scheduler, 'scheduler.ready')).address}`];
-  const nodes = [0, 1, 2].map((i) =>
-    start(['ps', '--name', `ps-${i}`, '--host-label', `h${i}`, ...to, '--log-format', 'json']),
-  );
-  const client = await connect(to[1]!, { connectTimeoutMs: 60_000 });
-  onTestFinished(async () => {
-    await client.close();
-    for (const { process } of [...nodes, scheduler]) process.kill('SIGKILL');
-    await Promise.all([...nodes, scheduler].map(({ ended }) => ended));
-    rmSync(directory, { recursive: true, force: true });
-  });
-  await Promise.all(nodes.map((node) => record(node, 'ps.ready')));
+  const { client, to } = await startSmallJob();
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   const initializer = { kind: 'zeros' } as const;
   const table = await client.createTable({
     name: 't',

@@ -1,25 +1,14 @@
 /** `kintsugi table drop` with programs: a PS is killed between the drop and another table of the name. */
-import { expect, onTestFinished, test } from 'vitest';
-import { connect, type Table } from '../../src/index.js';
+import { expect, test } from 'vitest';
+import type { Table } from '../../src/index.js';
 import { rejection } from '../roles/support.js';
-import { kintsugi, record, start } from './support.js';
+import { startSmallJob } from './small-job.js';
+import { kintsugi } from './support.js';
 
 const KEYS = BigUint64Array.from({ length: 2000 }, (_, i) => BigInt(i * 13));
 
 test('the rows are gone, the name is free, and a killed PS brings nothing back', async () => {
-  const scheduler = start(['scheduler', '--listen', '127.0.0.1:0', '--ps', '3', '--code', '2+1']);
-  const address = `${(await record(scheduler, 'scheduler.ready')).address}`;
-  const to = ['--scheduler', address];
-  const nodes = [0, 1, 2, 3].map((i) =>
-    start(['ps', '--name', `ps-${i}`, '--host-label', `h${i}`, ...to, '--log-format', 'json']),
-  );
-  const client = await connect(address, { connectTimeoutMs: 60_000 });
-  onTestFinished(async () => {
-    await client.close();
-    for (const { process } of [...nodes, scheduler]) process.kill('SIGKILL');
-    await Promise.all([...nodes, scheduler].map(({ ended }) => ended));
-  });
-  await Promise.all(nodes.map((node) => record(node, 'ps.ready')));
+  const { client, nodes, to } = await startSmallJob(4);
   const create = (name: string) =>
     client.createTable({ name, dim: 8, optimizer: { kind: 'sgd', lr: -1 }, initializer: { kind: 'zeros' } });
   const fill = (table: Table, value: number) =>

@@ -1,25 +1,16 @@
 /** `kintsugi table evict --dry-run` with programs, while one of them is killed. */
-import { expect, onTestFinished, test } from 'vitest';
-import { connect, digest, plannedEvictions } from '../../src/index.js';
+import { expect, test } from 'vitest';
+import { digest, plannedEvictions } from '../../src/index.js';
 import { rejection } from '../roles/support.js';
-import { kintsugi, record, start } from './support.js';
+import { startSmallJob } from './small-job.js';
+import { kintsugi } from './support.js';
 
 const DIM = 2;
 const keysFrom = (from: number, count: number) =>
   BigUint64Array.from({ length: count }, (_, i) => BigInt(from + i));
 
 test('rows that would go are counted by reason, and none goes', async () => {
-  const scheduler = start(['scheduler', '--listen', '127.0.0.1:0', '--ps', '3', '--code', '2+1']);
-  const to = ['--scheduler', `${(await record(scheduler, 'scheduler.ready')).address}`];
-  const nodes = [0, 1, 2].map((i) =>
-    start(['ps', '--name', `ps-${i}`, '--host-label', `h${i}`, ...to, '--log-format', 'json']),
-  );
-  const client = await connect(to[1]!, { connectTimeoutMs: 60_000 });
-  onTestFinished(async () => {
-    await client.close();
-    for (const { process } of [...nodes, scheduler]) process.kill('SIGKILL');
-    await Promise.all([...nodes, scheduler].map(({ ended }) => ended));
-  });
+  const { client, nodes, to } = await startSmallJob();
   const policy = { ttl: 100, counter: 2 };
   const items = await client.createTable({ name: 'items', dim: DIM, policy });
   await client.createTable({ name: 'plain', dim: DIM });

@@ -3,7 +3,7 @@
  * what a column uses, not the addresses that it reserves when it doubles (native/engine/arena.cc).
  */
 import { type OptimizerKind, stateParts } from '../../engine/optimizers.js';
-import { LIFE_PARTS, type TablePolicy } from '../../engine/policies.js';
+import type { TablePolicy } from '../../engine/policies.js';
 import type { ScheduleSpec } from '../../engine/schedules.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 
@@ -30,8 +30,10 @@ export interface RowShape {
 
 /** float32 values, optimizer state and words of the life of a row. */
 export function rowFloats({ dim, optimizer: kind, schedule, policy }: RowShape): number {
-  const parts = [...stateParts({ kind, schedule }), ...(policy ? LIFE_PARTS : [])];
-  return parts.reduce((floats, { shape }) => floats + (shape === 'vector' ? dim : 1), dim);
+  return stateParts({ kind, schedule }, policy).reduce(
+    (floats, { shape }) => floats + (shape === 'vector' ? dim : 1),
+    dim,
+  );
 }
 
 /** Bytes of a row in its column: its floats, up to a multiple of 16 bytes. */

@@ -196,10 +196,12 @@ export class Moving {
       const open = isData ? !(arrived && move.change === ending) : sink?.movesMember !== undefined;
       if (sink && open) continue;
       this.moves.delete(sid);
-      if (arrived) this.failed.delete(move.to);
-      // A loss in the group also ends moves, and says nothing about the node.
-      else if (this.facts.view().avoid?.has(move.to)) this.fail(move);
-      if (!arrived) continue;
+      if (!arrived) {
+        // A loss in the group also ends moves, and says nothing about the node.
+        if (this.facts.view().avoid?.has(move.to)) this.fail(move);
+        continue;
+      }
+      this.failed.delete(move.to);
       ways.push(wayOf(group, move, move.to));
       this.tell('move.done', move.told);
       const change = this.changes.all.find((other) => other.id === move.change);
