@@ -8,6 +8,7 @@ import { detectionOf, failuresOf, inOrder, type KillRecord } from '../../src/fle
 import { worstWindow } from '../../src/fleet/local/scaling-report.js';
 import { type ProgressPoint, Throughput } from '../../src/fleet/local/throughput.js';
 import { BLOCK_BYTES } from '../../src/protocol/blocks.js';
+import { quantile } from '../common/statistics.js';
 
 export const WINDOW_MS = 100;
 const SECOND_MS = 1000;
@@ -19,10 +20,17 @@ export interface RunRecord {
   kill: KillRecord;
   /** Cumulative samples of the training client, of all its lives. */
   progress: readonly { mono: number; samples: number }[];
+  /** Steps of training with a pace; none without. */
+  steps?: readonly TrainedStep[];
+  /** Samples per second that were due; undefined: as many as there could be. */
+  offered?: number | undefined;
   /** Steady training began; the run was watched until `endedAt`. */
   calmFrom: number;
   endedAt: number;
 }
+
+/** When a step was due, and how long after that its push was acknowledged. */
+export type TrainedStep = readonly [due: number, ms: number];
 
 /** Milliseconds since the kill; null: it did not happen. Ratios are of the steady throughput. */
 export interface MeasuredRecovery {
@@ -46,6 +54,17 @@ export interface MeasuredRecovery {
   /** Slowest second and mean from when every lost shard can serve to full redundancy (at least a second). */
   worstSecond: number | null;
   mean: number | null;
+  /** The mean until all lost rows are there. */
+  meanUntilDecoded: number | null;
+  /**
+   * Whole seconds of that time, against the worst of as many steady ones; with a pace, steps that ended
+   * against those that were due, where one more or less is a matter of when the second begins.
+   */
+  firstTwoSeconds: number | null;
+  otherSeconds: number | null;
+  /** With a pace: 99 % of the steps ended so long after they were due, before the kill and in that time. */
+  calmP99Ms: number | null;
+  p99Ms: number | null;
   /** The slowest second from the kill on: detection is in it. */
   worstSecondFromKill: number | null;
   /** Rates of windows of 100 ms, from `firstWindowMs` before or after the kill. */
@@ -68,10 +87,12 @@ export function measure({
   progress,
   calmFrom,
   endedAt,
+  steps = [],
+  offered,
 }: RunRecord): MeasuredRecovery {
   const events = inOrder(unordered);
   const throughput = new Throughput(newSamples(progress));
-  const steady = throughput.rate(calmFrom, kill.mono);
+  const steady = offered ?? throughput.rate(calmFrom, kill.mono);
   const [failure] = failuresOf(events, [kill]);
   const detected = detectionOf(events, kill)?.mono;
   const since = (mono: number | undefined) => (mono === undefined ? null : round(mono - kill.mono));
@@ -87,6 +108,15 @@ export function measure({
     const rate = worstWindow(throughput, from, to - SECOND_MS + 1e-6);
     return rate === undefined ? null : round(rate / steady);
   };
+  const ready = kill.mono + (keysReady ?? 0);
+  const ends = Math.min(until, endedAt);
+  const seconds = offered
+    ? pacedSeconds(steps, ready, ends)
+    : saturatedSeconds(throughput, { calmFrom, kill: kill.mono, ready, ends });
+  const least = (values: readonly number[]) =>
+    keysReady === null || values.length === 0 ? null : round(Math.min(...values));
+  const meanTo = (end: number) =>
+    keysReady === null ? null : round(throughput.rate(ready, Math.max(end, ready + SECOND_MS)) / steady);
   const firstWindow = Math.max(calmFrom, kill.mono - 3 * SECOND_MS);
   return {
     steadySamplesPerSecond: round(steady),
@@ -106,15 +136,52 @@ export function measure({
         ? round((failure.blocksLost * BLOCK_BYTES) / (span.end - span.start) / 1e6)
         : null,
     worstSecondBefore: worst(calmFrom, kill.mono),
-    worstSecond: keysReady === null ? null : worst(kill.mono + keysReady, Math.min(until, endedAt)),
-    mean:
-      keysReady === null
-        ? null
-        : round(throughput.rate(kill.mono + keysReady, Math.min(until, endedAt)) / steady),
+    worstSecond: keysReady === null ? null : worst(ready, ends),
+    mean: meanTo(ends),
+    meanUntilDecoded: span ? meanTo(Math.min(span.end, ends)) : null,
+    firstTwoSeconds: least(seconds.slice(0, 2)),
+    otherSeconds: least(seconds.slice(2)),
+    calmP99Ms: p99Of(steps, calmFrom, kill.mono),
+    p99Ms: p99Of(steps, ready, ends),
     worstSecondFromKill: worst(kill.mono, endedAt),
     windows: throughput.windows(firstWindow, endedAt, WINDOW_MS).map(round),
     firstWindowMs: round(firstWindow - kill.mono),
   };
+}
+
+/** Rates of whole seconds, of that of the worst of as many before the kill. */
+function saturatedSeconds(
+  throughput: Throughput,
+  { calmFrom, kill, ready, ends }: { calmFrom: number; kill: number; ready: number; ends: number },
+): number[] {
+  const after = throughput.windows(ready, ends + 1e-6, SECOND_MS);
+  const count = Math.min(after.length, Math.floor((kill - calmFrom) / SECOND_MS));
+  const calm = throughput.windows(kill - count * SECOND_MS, kill + 1e-6, SECOND_MS);
+  return after.map((rate) => rate / Math.min(...calm));
+}
+
+/** Steps that ended in each whole second and one more, of those that were due in it: at most 1. */
+function pacedSeconds(steps: readonly TrainedStep[], ready: number, ends: number): number[] {
+  const ratios: number[] = [];
+  for (let from = ready; from + SECOND_MS <= ends; from += SECOND_MS) {
+    const isIn = (mono: number) => mono >= from && mono < from + SECOND_MS;
+    const due = steps.filter(([at]) => isIn(at)).length;
+    const ended = steps.filter(([at, ms]) => isIn(at + ms)).length;
+    ratios.push(Math.min(1, (ended + 1) / Math.max(1, due)));
+  }
+  return ratios;
+}
+
+function p99Of(steps: readonly TrainedStep[], from: number, to: number): number | null {
+  const times = steps.filter(([due]) => due >= from && due < to).map(([, ms]) => ms);
+  return times.length === 0
+    ? null
+    : round(
+        quantile(
+          times.sort((a, b) => a - b),
+          0.99,
+        ),
+      );
 }
 
 /** From the first new owner that knows what it lacks to the last that lacks nothing. */

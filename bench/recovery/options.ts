@@ -16,11 +16,12 @@ export const RECOVERY_OPTIONS = optionSpec(
     },
     modes: {
       value: 'list',
-      help: 'of codes, codes/idle, none, checkpoint',
-      standard: '4+1,4+1/idle,1+1,checkpoint',
-      smoke: '4+1,checkpoint',
+      help: 'of codes, codes/60% (of the rate that is possible), codes/idle, none, checkpoint',
+      standard: '4+1,4+1/60%,4+1/idle,1+1,checkpoint',
+      smoke: '4+1,4+1/60%,checkpoint',
     },
     intervals: { value: 'list', help: 'seconds between two checkpoints', standard: '20', smoke: '1' },
+    rounds: { value: 'n', help: 'rounds in which the modes take turns', standard: '3', smoke: '1' },
     ps: { value: 'n', help: 'PS', standard: '6' },
     calm: { value: 'seconds', help: 'training before the kill', standard: '15', smoke: '1' },
     watch: { value: 'seconds', help: 'training after it, at least', standard: '6', smoke: '0.5' },
@@ -35,6 +36,7 @@ export const RECOVERY_OPTIONS = optionSpec(
       /** Rows of the table, one run per mode for each. */
       sizes: flags.numbers('sizes').map((millions) => Math.round(millions * 1e6)),
       modes: modes.split(',').flatMap((name) => modeOf(name, intervals)),
+      rounds: flags.number('rounds'),
       ps: flags.number('ps'),
       dim: flags.number('dim'),
       /** Keys of one training step. */

@@ -6,6 +6,7 @@ import { escapeHtml } from '../../src/fleet/local/picture.js';
 import { countText, timeText } from '../../src/fleet/local/text.js';
 import { COLORS, htmlPage, htmlTable, Plot, standalone } from '../common/picture.js';
 import { WINDOW_MS } from './measure.js';
+import type { RoundsResult } from './rounds.js';
 import type { RunResult } from './run.js';
 
 /**
@@ -61,7 +62,15 @@ export function recoverySvg(runs: readonly RunResult[]): string {
 }
 
 const ms = (value: number | null) => (value === null ? '-' : timeText(value));
-const ratio = (value: number | null) => (value === null ? '-' : value.toFixed(2));
+const fixed = (value: number | null) => (value === null ? '-' : value.toFixed(2));
+
+/** A ratio, and between what it was in the rounds. */
+function ratio(run: RunResult, name: RatioField): string {
+  const [least, most] = (run as Partial<RoundsResult>).spread?.[name] ?? [];
+  const isOne = least === most || least === undefined || most === undefined;
+  return isOne ? fixed(run[name]) : `${fixed(run[name])} (${fixed(least)} to ${fixed(most)})`;
+}
+type RatioField = 'worstSecondBefore' | 'firstTwoSeconds' | 'otherSeconds' | 'meanUntilDecoded' | 'mean';
 
 /** Columns of a run, in the picture and on the terminal. */
 export const COLUMNS: [head: string, cell: (run: RunResult) => string][] = [
@@ -72,10 +81,14 @@ export const COLUMNS: [head: string, cell: (run: RunResult) => string][] = [
   ['all can serve', (run) => ms(run.keysReadyMs)],
   ['training is back', (run) => ms(run.backMs)],
   ['redundant', (run) => ms(run.redundantMs)],
-  ['worst second before', (run) => ratio(run.worstSecondBefore)],
-  ['worst second', (run) => ratio(run.worstSecond)],
-  ['mean', (run) => ratio(run.mean)],
-  ['rebuild GB/s', (run) => ratio(run.rebuildGBPerSecond)],
+  ['worst second before', (run) => ratio(run, 'worstSecondBefore')],
+  ['first two s', (run) => ratio(run, 'firstTwoSeconds')],
+  ['other s', (run) => ratio(run, 'otherSeconds')],
+  ['mean until decoded', (run) => ratio(run, 'meanUntilDecoded')],
+  ['mean', (run) => ratio(run, 'mean')],
+  ['calm p99', (run) => ms(run.calmP99Ms)],
+  ['p99', (run) => ms(run.p99Ms)],
+  ['rebuild GB/s', (run) => fixed(run.rebuildGBPerSecond)],
   ['PS CPU', (run) => (run.psCpuSeconds === null ? '-' : `${run.psCpuSeconds.toFixed(1)} s`)],
   ['samples redone', (run) => countText(run.samplesRedone)],
   ['rows lost', (run) => countText(run.rowsLost)],

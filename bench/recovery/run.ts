@@ -23,13 +23,16 @@ import { BenchClient, type ClientDone } from '../common/training/client.js';
 import { localOptions } from '../common/training/cluster.js';
 import { TABLE } from '../common/training/keys.js';
 import type { TrainingMode } from '../common/training/modes.js';
-import { type MeasuredRecovery, measure } from './measure.js';
+import { type MeasuredRecovery, measure, type TrainedStep } from './measure.js';
 import type { RecoveryOptions } from './options.js';
 
 const CONNECT_MS = 60_000;
 const WARM_UP_MS = 2000;
 /** Requests have ended, and the nodes know it. */
 const IDLE_MS = 1000;
+/** What training is capable of is learned for this time, and a pace kept for this one before it counts. */
+const LEARN_MS = 5000;
+const SETTLE_MS = 2000;
 const POLL_MS = 20;
 const LIMIT_MS = 10 * 60_000;
 const VICTIM = 1;
@@ -54,7 +57,14 @@ export interface RunResult extends MeasuredRecovery {
 }
 
 /** Nobody trains: there is no throughput to compare. */
-const NO_TRAINING = { worstSecond: null, mean: null, worstSecondFromKill: null };
+const NO_TRAINING = {
+  worstSecond: null,
+  mean: null,
+  worstSecondFromKill: null,
+  meanUntilDecoded: null,
+  firstTwoSeconds: null,
+  otherSeconds: null,
+};
 
 type RecoveryProgress = { mono: number; samples: number };
 
@@ -62,6 +72,7 @@ export class RecoveryRun {
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-recovery-'));
   private readonly events: RoleEvent[] = [];
   private readonly progress: RecoveryProgress[] = [];
+  private readonly steps: TrainedStep[] = [];
   private readonly clients: BenchClient[] = [];
   private readonly trained: ClientDone[] = [];
   private readonly clusters: Processes[] = [];
@@ -102,6 +113,7 @@ export class RecoveryRun {
     const training = this.start('train');
     const started = await this.firstProgress(training);
     await this.sleepUntil(started + (options.smoke ? 0 : WARM_UP_MS));
+    const offered = mode.load === undefined ? undefined : await this.keepPace(training, mode.load);
     const calmFrom = monotonicMs();
     const saved = mode.intervalSeconds === undefined ? undefined : await this.save(mode.intervalSeconds);
     await this.sleepUntil(saved?.killAt ?? calmFrom + options.calmSeconds * 1000);
@@ -125,7 +137,7 @@ export class RecoveryRun {
     const endedAt = monotonicMs();
     if (!mode.idle) await this.finish();
     const before = this.progress.findLast((point) => point.mono <= kill.mono)?.samples ?? 0;
-    const { events, progress } = this;
+    const { events, progress, steps } = this;
     return {
       mode: mode.name,
       rows,
@@ -136,7 +148,7 @@ export class RecoveryRun {
       mismatchedBlocks: mode.code === 'none' ? null : (await checkParity(this.client!)).mismatched,
       bytesPerRow: bytes / rows,
       psCpuSeconds: cpu,
-      ...measure({ events, kill, progress, calmFrom, endedAt }),
+      ...measure({ events, kill, progress, steps, offered, calmFrom, endedAt }),
       ...(mode.idle ? NO_TRAINING : {}),
     };
   }
@@ -224,7 +236,10 @@ export class RecoveryRun {
     const client = new BenchClient(
       { job, scheduler, rows: this.rows, dim, batch, compute, samples, directory },
       (report) => {
-        if (report.kind === 'progress') this.progress.push({ mono: report.mono, samples: report.samples });
+        if (report.kind === 'progress') {
+          this.progress.push({ mono: report.mono, samples: report.samples });
+          this.steps.push(...(report.steps ?? []));
+        }
         if (report.kind === 'served') this.events.push({ ...report, event: 'shard.served', source: job });
       },
     );
@@ -237,6 +252,19 @@ export class RecoveryRun {
       (each): each is ClientReport & { kind: 'progress' } => each.kind === 'progress' && each.samples > 0,
     );
     return report.mono;
+  }
+
+  /** Learns how fast training can be, and has it go on at a part of that. Returns samples per second. */
+  private async keepPace(training: BenchClient, load: number): Promise<number> {
+    const { smoke, batch } = this.options;
+    const part = smoke ? 0.1 : 1;
+    const first = this.progress.at(-1)!;
+    await this.sleepUntil(first.mono + part * LEARN_MS);
+    const last = this.progress.at(-1)!;
+    const samples = load * (last.samples - first.samples) * (1000 / (last.mono - first.mono));
+    training.send(`pace ${samples / batch}`);
+    await this.sleepUntil(monotonicMs() + part * SETTLE_MS);
+    return samples;
   }
 
   private async sleepUntil(mono: number): Promise<void> {

@@ -8,6 +8,7 @@ import { groupsOf, modeOf } from '../../bench/common/training/modes.js';
 import { measure, newSamples } from '../../bench/recovery/measure.js';
 import { RECOVERY_OPTIONS } from '../../bench/recovery/options.js';
 import { overlaySvg, recoverySvg } from '../../bench/recovery/picture.js';
+import { ofRounds } from '../../bench/recovery/rounds.js';
 import type { RunResult } from '../../bench/recovery/run.js';
 import type { RoleEvent } from '../../src/fleet/local/events.js';
 import { kintsugi } from '../cli/support.js';
@@ -29,8 +30,8 @@ it('a smoke loses nothing with a code, and trains again with a checkpoint', asyn
     runs: RunResult[];
     goals: { name: string; met: boolean }[];
   };
-  expect(runs.map((run) => run.mode)).toEqual(['4+1', 'checkpoint/1s']);
-  const [coded, checkpoint] = runs as [RunResult, RunResult];
+  expect(runs.map((run) => run.mode)).toEqual(['4+1', '4+1/60%', 'checkpoint/1s']);
+  const [coded, paced, checkpoint] = runs as [RunResult, RunResult, RunResult];
   expect(coded).toMatchObject({ rows: 20_000, rowsLost: 0, mismatchedBlocks: 0, samplesRedone: 0 });
   for (const run of runs) {
     expect(run.pushes).toMatchObject({ lost: 0, duplicated: 0 });
@@ -43,7 +44,7 @@ it('a smoke loses nothing with a code, and trains again with a checkpoint', asyn
   expect(checkpoint.rowsLost).toBe(0);
   expect(checkpoint.samplesRedone).toBeGreaterThanOrEqual(0);
   const intact = goals.filter((goal) => goal.name.includes('lost or wrong'));
-  expect(intact.map((goal) => goal.met)).toEqual([true, true]);
+  expect(intact.map((goal) => goal.met)).toEqual([true, true, true]);
   for (const file of [html, svg]) expect(readFileSync(file, 'utf8')).toContain('checkpoint/1s');
 });
 
@@ -59,6 +60,12 @@ describe('options', () => {
       ['checkpoint/5s', 'none', 5],
       ['checkpoint/30s', 'none', 30],
     ]);
+  });
+
+  it('knows a load in percent', () => {
+    expect(modeOf('4+1/60%', [])).toEqual([{ name: '4+1/60%', code: '4+1', k: 4, idle: false, load: 0.6 }]);
+    for (const name of ['4+1/0%', '4+1/100%', '4+1/60', '4+1/idle60%'])
+      expect(() => modeOf(name, [])).toThrow(/--modes must name codes/);
   });
 
   it('refuses what makes no sense', () => {
@@ -131,6 +138,48 @@ describe('measurement', () => {
     expect(result.mean).toBeCloseTo(2.4 / 3, 2);
     expect(result.windows.slice(30, 34)).toEqual([0, 0, 0, 500]);
     expect(result.firstWindowMs).toBe(-3000);
+  });
+
+  it('compares whole seconds with the worst of as many calm ones', () => {
+    // Keys are there 200 ms after the kill, and the job is redundant three seconds later.
+    expect(result.firstTwoSeconds).toBeCloseTo(0.45, 2);
+    expect(result.otherSeconds).toBeCloseTo(1, 2);
+    expect(result.meanUntilDecoded).toBeCloseTo(0.45, 2);
+    const slow = progress.map(({ mono, samples }) => ({
+      mono,
+      samples: mono < 8000 ? samples : samples - Math.min(500, mono - 8000) / 2,
+    }));
+    const after = measure({ events, kill, progress: slow, calmFrom: 6000, endedAt: 16_000 });
+    expect(after.firstTwoSeconds).toBeCloseTo(0.45 / 0.75, 2);
+  });
+
+  it('compares steps with those that were due', () => {
+    // A step every 10 ms takes 5 ms. Those of the first 300 ms after the keys end half a second late.
+    const steps = Array.from({ length: 1000 }, (_, i): [number, number] => {
+      const due = 6000 + 10 * i;
+      return [due, due >= 10_200 && due < 10_500 ? 505 : 5];
+    });
+    const of = { events, kill, progress, calmFrom: 6000, endedAt: 16_000, offered: 2000 };
+    const paced = measure({ ...of, steps });
+    expect(paced).toMatchObject({ steadySamplesPerSecond: 2000, calmP99Ms: 5, p99Ms: 505 });
+    expect(paced).toMatchObject({ firstTwoSeconds: 1, otherSeconds: 1 });
+    const lost = steps.filter(([due]) => due < 12_500 || due >= 12_600);
+    expect(measure({ ...of, steps: lost }).otherSeconds).toBe(1);
+    const late = steps.map(([due, ms]): [number, number] => [due, due >= 12_500 && due < 12_600 ? 2000 : ms]);
+    expect(measure({ ...of, steps: late }).otherSeconds).toBeCloseTo(0.91, 2);
+  });
+
+  it('takes the medians of rounds, and what any of them lost', () => {
+    const run = { ...result, mode: '4+1', rows: 1, rowsLost: 0, mismatchedBlocks: 0 } as RunResult;
+    const pushes = { acked: 10, lost: 0, duplicated: 0 };
+    const rounds = ofRounds([
+      { ...run, mean: 0.9, p99Ms: 5, pushes },
+      { ...run, mean: 0.7, p99Ms: null, pushes: { ...pushes, lost: 1 }, windows: [7] },
+      { ...run, mean: 0.6, p99Ms: 7, pushes, rowsLost: 2 },
+    ]);
+    expect(rounds).toMatchObject({ mean: 0.7, p99Ms: 6, rowsLost: 2, mismatchedBlocks: 0, windows: [7] });
+    expect(rounds.pushes).toEqual({ acked: 30, lost: 1, duplicated: 0 });
+    expect(rounds.spread.mean).toEqual([0.6, 0.9]);
   });
 
   it('does not count what is trained again', () => {

@@ -28,8 +28,17 @@ export interface ClientOptions {
 }
 
 export type ClientReport =
-  /** `slowestMs`: of the requests that were answered since the last one. */
-  | { kind: 'progress'; mono: number; samples: number; slowestMs: number }
+  /**
+   * `slowestMs`: of the requests that were answered since the last one. `steps`: when steps that ended since
+   * then had been due, and how long after that their pushes were acknowledged, in ms; only with a pace.
+   */
+  | {
+      kind: 'progress';
+      mono: number;
+      samples: number;
+      slowestMs: number;
+      steps?: [due: number, ms: number][];
+    }
   /** A first answer of a shard's new owner. */
   | { kind: 'served'; mono: number; group: number; member: number; gen: number }
   /** The job cannot go on: a shard is lost for ever. */
@@ -74,6 +83,22 @@ async function push(client: Client, { rows, dim, batch }: ClientOptions): Promis
   });
 }
 
+/** When steps are due, however long the ones before took. */
+class Pace {
+  private due = monotonicMs();
+
+  constructor(private readonly intervalMs: number) {}
+
+  /** The time at which the next step is due, when it has come. */
+  async next(): Promise<number> {
+    const due = this.due;
+    this.due += this.intervalMs;
+    const left = due - monotonicMs();
+    if (left > 0) await new Promise((resolve) => setTimeout(resolve, left));
+    return due;
+  }
+}
+
 /**
  * The loop of a worker: the next pull overlaps with the computation, and nothing waits for durability but the
  * bound on pushes in flight.
@@ -84,6 +109,8 @@ class Training {
   private lost = false;
   private slowestMs = 0;
   private readonly open = new Set<Promise<void>>();
+  private pace: Pace | undefined;
+  private steps: [due: number, ms: number][] = [];
   private paused: Promise<void> | undefined;
   resume: () => void = () => {};
   private readonly arithmetic: Arithmetic | undefined;
@@ -98,6 +125,11 @@ class Training {
 
   get trained(): number {
     return this.samples;
+  }
+
+  /** From now on so many steps a second are due, however long they take. */
+  setPace(stepsPerSecond: number): void {
+    this.pace = new Pace(1000 / stepsPerSecond);
   }
 
   stop(): void {
@@ -125,9 +157,11 @@ class Training {
     const stream = new KeyStream(rows, batch);
     const gradients = gradientsOf(batch * dim);
     const progress = () => {
-      const { samples, slowestMs } = this;
+      const { samples, slowestMs, steps } = this;
       this.slowestMs = 0;
-      tell({ kind: 'progress', mono: monotonicMs(), samples, slowestMs });
+      this.steps = [];
+      const ended = steps.length > 0 ? { steps } : {};
+      tell({ kind: 'progress', mono: monotonicMs(), samples, slowestMs, ...ended });
     };
     progress();
     const timer = setInterval(progress, PROGRESS_MS);
@@ -135,10 +169,11 @@ class Training {
     while (!this.stopped && !this.lost) {
       const keys = await next;
       if (this.paused) await this.rest(this.paused);
+      const due = await this.pace?.next();
       next = this.pull(stream.next());
       await this.arithmetic?.compute(compute);
       while (this.open.size >= IN_FLIGHT) await Promise.race(this.open);
-      if (!this.lost) this.push(keys, gradients.subarray(0, keys.length * dim));
+      if (!this.lost) this.push(keys, gradients.subarray(0, keys.length * dim), due);
     }
     await next;
     await Promise.all(this.open);
@@ -158,13 +193,14 @@ class Training {
     this.slowestMs = Math.max(this.slowestMs, monotonicMs() - from);
   }
 
-  private push(keys: BigUint64Array, gradients: Float32Array): void {
+  private push(keys: BigUint64Array, gradients: Float32Array, due: number | undefined): void {
     const from = monotonicMs();
     const pushed = this.client
       .push([{ table: TABLE, keys, gradients }])
       .then(() => {
         this.answered(from);
         this.samples += this.options.batch;
+        if (due !== undefined) this.steps.push([due, monotonicMs() - due]);
       })
       .catch((error: unknown) => this.failed(error))
       .finally(() => {
@@ -221,7 +257,9 @@ async function main(): Promise<void> {
   else {
     const training = new Training(client, options);
     process.on('message', (order) => {
-      if (order === 'pause') training.pause();
+      const [, pace] = /^pace (.+)$/.exec(String(order)) ?? [];
+      if (pace !== undefined) training.setPace(Number(pace));
+      else if (order === 'pause') training.pause();
       else if (order === 'resume') training.resume();
       else training.stop();
     });

@@ -56,7 +56,8 @@ export class BenchClient {
     });
   }
 
-  send(order: 'stop' | 'save' | 'pause' | 'resume'): void {
+  /** `pace 90`: from now on steps are due 90 times a second. */
+  send(order: 'stop' | 'save' | 'pause' | 'resume' | `pace ${number}`): void {
     if (this.process.connected) this.process.send(order);
   }
 
