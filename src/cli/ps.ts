@@ -8,7 +8,7 @@ import { machineId } from '../net/machine.js';
 import { RESTART_EXIT } from '../roles/ps/departure.js';
 import { type RunningPs, startPs } from '../roles/ps/ps.js';
 import { rehearse } from '../roles/ps/rehearsal.js';
-import { tuneV8 } from '../roles/v8.js';
+import { optimizeLater, tuneV8 } from '../roles/v8.js';
 import { RunFailure } from './failure.js';
 import {
   duration,
@@ -93,6 +93,7 @@ async function run({ processes, ...flags }: PsFlags): Promise<void> {
     pulses: true,
     log,
     onStale: end,
+    onDisturbed: optimizeLater,
     onFailed: (error) => end(RunFailure.of(error)),
   });
   const ps = await Promise.race([starting, stopped]);

@@ -24,3 +24,21 @@ const SETTINGS = [
 export function tuneV8(): void {
   for (const setting of SETTINGS) setFlagsFromString(setting);
 }
+
+/** How long V8 optimizes no further function after a loss, and how long it may from then on in any case. */
+const LATER_MS = 10_000;
+const AT_LEAST_MS = 30_000;
+
+let mayPostponeAt = 0;
+
+/**
+ * V8 optimizes no further function for a while. Code that runs for the first time would have it optimize dozens
+ * of functions just when requests wait for lost rows, and its threads take the cores from them.
+ */
+export function optimizeLater(laterMs = LATER_MS): void {
+  const now = performance.now();
+  if (now < mayPostponeAt) return;
+  mayPostponeAt = now + laterMs + AT_LEAST_MS;
+  setFlagsFromString('--no-opt');
+  setTimeout(() => setFlagsFromString('--opt'), laterMs).unref();
+}

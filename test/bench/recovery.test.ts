@@ -31,7 +31,7 @@ it('a smoke loses nothing with a code, and trains again with a checkpoint', asyn
     goals: { name: string; met: boolean }[];
   };
   expect(runs.map((run) => run.mode)).toEqual(['4+1', '4+1/60%', 'checkpoint/1s']);
-  const [coded, paced, checkpoint] = runs as [RunResult, RunResult, RunResult];
+  const [coded, , checkpoint] = runs as [RunResult, RunResult, RunResult];
   expect(coded).toMatchObject({ rows: 20_000, rowsLost: 0, mismatchedBlocks: 0, samplesRedone: 0 });
   for (const run of runs) {
     expect(run.pushes).toMatchObject({ lost: 0, duplicated: 0 });

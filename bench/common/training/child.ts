@@ -84,7 +84,7 @@ async function push(client: Client, { rows, dim, batch }: ClientOptions): Promis
 }
 
 /** When steps are due, however long the ones before took. */
-class Pace {
+class DueTimes {
   private due = monotonicMs();
 
   constructor(private readonly intervalMs: number) {}
@@ -109,7 +109,7 @@ class Training {
   private lost = false;
   private slowestMs = 0;
   private readonly open = new Set<Promise<void>>();
-  private pace: Pace | undefined;
+  private pace: DueTimes | undefined;
   private steps: [due: number, ms: number][] = [];
   private paused: Promise<void> | undefined;
   resume: () => void = () => {};
@@ -129,7 +129,7 @@ class Training {
 
   /** From now on so many steps a second are due, however long they take. */
   setPace(stepsPerSecond: number): void {
-    this.pace = new Pace(1000 / stepsPerSecond);
+    this.pace = new DueTimes(1000 / stepsPerSecond);
   }
 
   stop(): void {

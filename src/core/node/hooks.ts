@@ -40,6 +40,8 @@ export interface NodeHooks {
    * no links.
    */
   unacknowledgedMs(peer: PeerId, inc: number): number | undefined;
+  /** A shard of the job has a new owner: work begins that this process seldom does. Default: nothing. */
+  disturbed(): void;
   /** Telemetry of the process. Default: zeros. */
   surroundings(): Surroundings;
 }
@@ -49,5 +51,6 @@ export const DEFAULT_HOOKS: NodeHooks = {
   answerMemory: (bytes) => ({ memory: new Uint8Array(bytes), at: 0, took: () => {}, drop: () => {} }),
   holds: () => true,
   unacknowledgedMs: () => undefined,
+  disturbed: () => {},
   surroundings: () => NOTHING_KNOWN,
 };

@@ -43,7 +43,7 @@ export class NodeHost implements OwnerHost {
     readonly id: PeerId,
     readonly inc: number,
     readonly policy: Policy,
-    private readonly hooks: Pick<NodeHooks, 'discard' | 'answerMemory'>,
+    private readonly hooks: Pick<NodeHooks, 'discard' | 'answerMemory' | 'disturbed'>,
   ) {
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
@@ -69,6 +69,12 @@ export class NodeHost implements OwnerHost {
   set map(map: ClusterMap) {
     this.newest = map;
     this.gone = this.gone.by(map);
+  }
+
+  /** A member of a group was lost, or has moved. */
+  disturbed(): void {
+    this.pace.disturbed(this.now);
+    this.hooks.disturbed();
   }
 
   // ---- for owners

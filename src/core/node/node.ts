@@ -220,7 +220,7 @@ export class PsNode {
     const change = changeBy(before, message);
     if (typeof change === 'string') return;
     const { map, groups } = change;
-    if (groups.some((group) => hasNewOwner(before.groups[group.id], group))) host.pace.disturbed(host.now);
+    if (groups.some((group) => hasNewOwner(before.groups[group.id], group))) host.disturbed();
     host.map = map;
     // Rule 47: tables are gone with the map that does not have them.
     const dropped = host.gone.since(before);

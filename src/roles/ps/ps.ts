@@ -77,6 +77,8 @@ export interface PsOptions {
   log: Logger;
   /** Called when this process must stop: a newer one took its name, or the scheduler serves another job. */
   onStale?: ((error: KintsugiError) => void) | undefined;
+  /** As the hook of a node. */
+  onDisturbed?: (() => void) | undefined;
   /** Called when this node has ended (INTERNAL, or MEMORY_LIMIT of the system); it is closed already. */
   onFailed?: ((error: KintsugiError) => void) | undefined;
 }
@@ -212,6 +214,7 @@ class PsRuntime {
           answerMemory: (bytes) => this.answers.open(bytes),
           holds: (session, proof) => this.holds(session, proof),
           unacknowledgedMs: (peer, inc) => this.peers.unacknowledgedMs(peer, inc),
+          disturbed: () => options.onDisturbed?.(),
           surroundings: () => this.surroundings(),
         });
         // Set the clock before the first tick: a message that arrives earlier would otherwise look as old as
