@@ -32,8 +32,8 @@ const AT_LEAST_MS = 30_000;
 let mayPostponeAt = 0;
 
 /**
- * V8 optimizes no further function for a while. Code that runs for the first time would have it optimize dozens
- * of functions just when requests wait for lost rows, and its threads take the cores from them.
+ * V8 optimizes no further function for a while. Code that runs for the first time would have it optimize
+ * dozens of functions just when requests wait for lost rows, and its threads take the cores from them.
  */
 export function optimizeLater(laterMs = LATER_MS): void {
   const now = performance.now();
