@@ -30,7 +30,7 @@ const CONNECT_MS = 60_000;
 const WARM_UP_MS = 2000;
 /** Requests have ended, and the nodes know it. */
 const IDLE_MS = 1000;
-/** What training is capable of is learned for this time, and a pace kept for this one before it counts. */
+/** The benchmark learns for this time how fast training can be, and then lets the pace settle. */
 const LEARN_MS = 5000;
 const SETTLE_MS = 2000;
 const POLL_MS = 20;

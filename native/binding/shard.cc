@@ -156,8 +156,8 @@ Napi::Value ShardObject::read(const Napi::CallbackInfo& info) {
   if (!open(env)) return env.Undefined();
   Arguments arguments(info);
   const BlockList blocks = arguments.blocks();
+  Answer answer(env, arguments);
   if (!arguments.ok()) return env.Undefined();
-  Answer answer(env);
   ReadResult result;
   if (const Fault fault = shard_->read(blocks, result, answer.allocator())) return fail(env, fault);
   if (env.IsExceptionPending()) return env.Undefined();

@@ -114,10 +114,7 @@ export interface NativeShard {
   checkExtents(extents: readonly Extent[]): void;
   /** Applies a REQUEST section and adds its deltas to the open batch: all of it or nothing. */
   push(section: Uint8Array): number;
-  /**
-   * ROWS for a REQUEST section, or a status other than APPLIED; in `into` from byte `at` on, if they fit
-   * there.
-   */
+  /** ROWS for a REQUEST section, in `into` from byte `at` on if they fit; or a status other than APPLIED. */
   pull(section: Uint8Array, into?: Uint8Array, at?: number): Uint8Array | number;
   /** The absent blocks that made the last `push` or `pull` answer ABSENT. */
   missing(): BlockList;
@@ -138,9 +135,13 @@ export interface NativeShard {
   applyDelta(delta: Uint8Array): number;
   /**
    * Splits `blocks` into present ones, with their bytes in order, and lacking ones. Beyond the extent: zeros,
-   * present.
+   * present. The bytes are in `into` from byte `at` on, if they fit there.
    */
-  read(blocks: BlockList): { present: BlockList; bytes: Uint8Array; lacking: BlockList };
+  read(
+    blocks: BlockList,
+    into?: Uint8Array,
+    at?: number,
+  ): { present: BlockList; bytes: Uint8Array; lacking: BlockList };
   /** Takes the bytes of blocks that are absent; present ones are left alone. Returns how many it took. */
   install(blocks: BlockList, bytes: Uint8Array): number;
   /** The part of `blocks` that is absent. */

@@ -111,8 +111,12 @@ export class RememberingShard implements NativeShard {
     return this.real.applyDelta(delta);
   }
 
-  read(blocks: BlockList): { present: BlockList; bytes: Uint8Array; lacking: BlockList } {
-    return this.real.read(blocks);
+  read(...call: Parameters<NativeShard['read']>): {
+    present: BlockList;
+    bytes: Uint8Array;
+    lacking: BlockList;
+  } {
+    return this.real.read(...call);
   }
 
   install(blocks: BlockList, bytes: Uint8Array): number {

@@ -30,7 +30,7 @@ export interface NodeHooks {
    * Takes bytes that only effects of this step still refer to (`CoreHost.discard`). Default: ignores them.
    */
   discard(bytes: Uint8Array): void;
-  /** Memory for an answer of so many bytes. Default: of the garbage collector. */
+  /** Memory for an answer, or content of blocks, of so many bytes. Default: of the garbage collector. */
   answerMemory(bytes: number): AnswerMemory;
   /** True if `proof` is that of the session, which is a range's. Default: every proof is. */
   holds(session: PeerId, proof: Uint8Array | undefined): boolean;

@@ -4,7 +4,7 @@
  */
 import { type ClusterMap, EMPTY_MAP, type PeerId } from '../../protocol/map.js';
 import type { Refusal } from '../../protocol/messages.js';
-import type { Deferred, OwnerHost, PullOwner } from '../shard/host.js';
+import type { AnswerMemory, Deferred, OwnerHost, PullOwner } from '../shard/host.js';
 import { ContentBytes } from '../shared/content-bytes.js';
 import { DeltaBytes } from '../shared/delta-bytes.js';
 import { NONE_GONE } from '../shared/gone-tables.js';
@@ -93,6 +93,10 @@ export class NodeHost implements OwnerHost {
 
   tell(client: PeerId, message: PushReply): void {
     this.replies.tell(client, message);
+  }
+
+  answerMemory(bytes: number): AnswerMemory {
+    return this.hooks.answerMemory(bytes);
   }
 
   discard(bytes: Uint8Array): void {

@@ -13,6 +13,7 @@ import { bytes, words } from '../shared/bytes.js';
 import { Dedup, isSkip, isTombstone } from '../shared/dedup.js';
 import { takingForeign } from '../shared/engine.js';
 import type { SessionRange } from '../shared/session-ranges.js';
+import { readBlocks } from './contents.js';
 import { Gaps } from './gaps.js';
 import type { OwnerHost, PullItem, RowsBuffer, StreamOwner } from './host.js';
 import { type PulledShard, Pulls } from './pulls.js';
@@ -354,7 +355,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     // The link of a node that takes slowly holds much. Content is on the way already, or is asked for again.
     if (!this.host.contentBytes.mayGive(from)) return;
     this.flush();
-    const { present, bytes: content, lacking } = takingForeign(() => this.native.read(list));
+    const { present, lacking, parts } = readBlocks(this.native, list, this.host);
     const stream = {
       g: this.group.id,
       m: this.member,
@@ -364,8 +365,8 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     };
     if (present.length > 0) {
       const answer = { t: 'content' as const, ...stream, servedRatio: this.host.pace.give() };
-      this.host.out.send(from, answer, [bytes(present), content]);
-      this.host.contentBytes.give(from, content.byteLength);
+      this.host.out.send(from, answer, parts);
+      this.host.contentBytes.give(from, parts[1].byteLength);
     }
     if (lacking.length === 0) return;
     // Blocks that the mirror on this node holds are not lacking in the group. They are taken over now, and
@@ -378,7 +379,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   onFollowWant(message: MessageOf<'followWant'>, blocks: Uint8Array, from: PeerId): void {
     const list = this.host.gone.blocks(words(blocks));
     if (this.phase !== 'ACTIVE' || !this.knowsTablesOf(list)) return;
-    this.replicas.onWant(from, message, () => takingForeign(() => this.native.read(list)));
+    this.replicas.onWant(from, message, () => readBlocks(this.native, list, this.host));
   }
 
   private knowsTablesOf(blocks: BlockList): boolean {

@@ -3,11 +3,11 @@
  * nothing from them. They are in no map, and give no bytes to a recovery. A replica that does not keep up is
  * forgotten. It learns that from the answer to its next probe, and begins again.
  */
-import type { BlockList, Extent } from '../../engine/native.js';
+import type { Extent } from '../../engine/native.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
-import { bytes } from '../shared/bytes.js';
 import type { CoreHost } from '../shared/host.js';
+import type { ReadBlocks } from './contents.js';
 
 /** A batch as replicas get it. */
 export interface StreamBatch {
@@ -136,16 +136,12 @@ export class ShardReplicas {
   }
 
   /** Sends content that a replica wants. `read` is called after a flush (rule 18), so at position `seq`. */
-  onWant(
-    from: PeerId,
-    { id }: MessageOf<'followWant'>,
-    read: () => { present: BlockList; bytes: Uint8Array },
-  ): void {
+  onWant(from: PeerId, { id }: MessageOf<'followWant'>, read: () => ReadBlocks): void {
     if (this.replicas.get(from)?.id !== id) return;
     this.shard.flush();
     // The batch that the flush made may have been too much for this replica.
     if (this.replicas.get(from)?.id !== id) return;
-    const { present, bytes: content } = read();
+    const { present, parts } = read();
     if (present.length === 0) return;
     const { group, member: m, gen, stream } = this.shard;
     const servedRatio = this.host.pace.give();
@@ -155,7 +151,7 @@ export class ShardReplicas {
         ...{ t: 'followContent' as const, g: group.id, m, gen, id, seq: stream.seq },
         ...(servedRatio !== undefined && { servedRatio }),
       },
-      [bytes(present), content],
+      parts,
     );
   }
 

@@ -1,4 +1,4 @@
-/** Bugs in the account of block content between nodes. */
+/** Bugs in the content of blocks between nodes, and in its account. */
 import type { Mutant } from './mutant.js';
 
 const scenario = {
@@ -56,6 +56,22 @@ export const CONTENT_MUTANTS: readonly Mutant[] = [
     scenario: {
       test: 'test/sim/seeds.test.ts',
       because: 'one schedule in some 6,000 loses a shard for good whose node has others to give',
+    },
+  },
+  {
+    name: 'content: the list of blocks is written over the first of them',
+    file: 'shard/contents',
+    from: 'const at = own.at + list.byteLength;',
+    to: 'const at = own.at;',
+  },
+  {
+    name: 'content: memory of content is used again while the message waits',
+    file: 'shard/contents',
+    from: 'own.took(content);',
+    to: 'own.drop();',
+    scenario: {
+      test: 'test/core/shard/contents.test.ts',
+      because: 'memory of the simulator is never used again',
     },
   },
 ];
