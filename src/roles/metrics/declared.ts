@@ -170,8 +170,8 @@ const PS = {
   kintsugi_table_dropped_gradients_total: {
     kind: 'counter',
     help:
-      'Gradients that changed nothing in the same tables: of rows that were not admitted yet, and by memory ' +
-      'of new rows for which a PS had no memory.',
+      'Gradients that changed nothing in the same tables: of rows that were not admitted yet, and of new ' +
+      'rows for which a PS had no memory (memory of the policy).',
     labels: ['table', 'reason'],
   },
   kintsugi_owners: { kind: 'gauge', help: 'Data shards on this node.' },
