@@ -38,7 +38,7 @@ interface LookAtRows {
   limit: number;
 }
 
-/** What a story needs of its job. */
+/** The part of a job that a story needs. */
 interface KillingJob {
   kill(role: 'ps', name: string): void;
   startPs(index: number): Promise<void>;

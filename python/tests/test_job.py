@@ -72,7 +72,7 @@ def test_new_rows_make_others_go(client: kintsugi.Client) -> None:
     assert client.table(table.name).policy == policy
     for step in range(40):
         table.push(np.arange(step * 20, step * 20 + 20), np.ones((20, 3))).result()
-    # Its part is rounded up in each shard, and a push never makes its own rows go.
+    # Shards round their parts up, and a push never makes its own rows go.
     assert 20 <= len(table) <= 150
     keys = np.concatenate([keys for keys, _ in table.items()])
     assert set(range(780, 800)) <= set(keys.tolist())
