@@ -1,13 +1,18 @@
 // Rows that make room for others: a table with `maxRows` or `forMemory` takes away rows that were not seen
-// for long, as deltas of the push that brings new ones.
+// for long, or seldom, in the delta of the push that brings new ones. By age alone, keys that come once take
+// the place of those that come often (bench/LOG.md, "Room for new rows").
 #include <algorithm>
 
 #include "engine/shard.h"
 
 namespace kintsugi {
 
-/** The least recently seen of so many slots goes. */
+/** The row that was idle for longest of so many slots goes: steps since it was seen, for each sighting. */
 static constexpr std::size_t kCandidates = 8;
+/** A row that was seen more often is worth no more: so rows that were seen very often go at last, too. */
+static constexpr std::uint32_t kMostCounted = 1024;
+/** Steps that no row is idle for. */
+static constexpr float kGoneIdle = 1e30f;
 /** A push displaces so many rows in any case, and further ones for each of its new keys: a table may have got
  * too many rows at once, as by a restore. */
 static constexpr std::size_t kLeastDisplaced = 64, kDisplacedPerKey = 2;
@@ -43,18 +48,23 @@ void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::ui
     const std::uint32_t slot = hand_++;
     if (!tags()[slot] || absent_[kRows].has(shapes_[kRows].blockOfSlot(slot))) continue;
     if (std::binary_search(slots.data(), slots.data() + known, slot)) continue;
+    const Life life = lifeOf(slot);
+    if (life.last >= clock) continue;
+    const auto age = static_cast<float>(clock - life.last);
     // Gone rows come before all others.
-    const std::uint32_t last = isGone(slot, clock) ? 0 : lifeOf(slot).last;
-    if (last < clock) candidates_.push_back({last, slot});
+    const float idle = isGone(slot, clock)
+                           ? kGoneIdle
+                           : age / static_cast<float>(std::clamp(life.sightings, 1u, kMostCounted));
+    candidates_.push_back({idle, slot});
   }
   count = std::min(count - known, candidates_.size());
   const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(count);
   std::nth_element(candidates_.begin(), end, candidates_.end(), [](const Candidate& a, const Candidate& b) {
-    return a.last != b.last ? a.last < b.last : a.slot < b.slot;
+    return a.idle != b.idle ? a.idle > b.idle : a.slot < b.slot;
   });
   for (auto each = candidates_.begin(); each != end; ++each) {
     slots.push_back(each->slot);
-    if (each->last) {
+    if (each->idle < kGoneIdle) {
       counts_.displaced++;
     } else {
       countGone(each->slot);

@@ -242,7 +242,8 @@ class Table {
   std::uint32_t turn_ = 0;    // the run where the next sweep begins
   std::uint32_t hand_ = 0;    // where `displace` looks next
   struct Candidate {
-    std::uint32_t last, slot;
+    float idle;  // see `displace`
+    std::uint32_t slot;
   };
   std::vector<Candidate> candidates_;
 };
