@@ -12,6 +12,8 @@ export interface JobShape {
   mode: TrainingMode;
   /** As many as the scheduler chooses, unless given. */
   groups?: number;
+  /** `--memory` of each PS. */
+  memory?: string;
   onEvent?: (event: RoleEvent) => void;
 }
 
@@ -20,11 +22,11 @@ export interface JobShape {
  * should run
  */
 export async function withJob<T>(
-  { ps, mode, groups, onEvent = () => {} }: JobShape,
+  { ps, mode, groups, memory, onEvent = () => {} }: JobShape,
   story: (cluster: Processes) => Promise<T>,
 ): Promise<T> {
   const directory = mkdtempSync(join(tmpdir(), 'kintsugi-bench-'));
-  const options = { ...localOptions({ ps }, mode), groups };
+  const options = { ...localOptions({ ps }, mode), groups, memory };
   const cluster = new Processes({ options, directory, onEvent, onBack: () => {} });
   try {
     await cluster.startScheduler();

@@ -1,6 +1,6 @@
 /**
  * `kintsugi bench life`: rows of a table with a policy against those of a table without: the speed of
- * requests, bytes, when rows go, and what exports have of them.
+ * requests, bytes, when rows go, and what exports have of them. And rows that make room for endless new ones.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,6 +10,7 @@ import { connect } from '../../src/library/client/client.js';
 import { withJob } from '../common/job.js';
 import { BenchReport } from '../common/report.js';
 import { Aging } from './aging.js';
+import { ENDLESS_KEYS, Endless } from './endless.js';
 import type { LifeOptions } from './options.js';
 import { LifeSpeed } from './speed.js';
 
@@ -17,9 +18,9 @@ const CONNECT_MS = 120_000;
 
 /** @throws BAD_ARGUMENT, and what a request is refused with */
 export async function run(options: LifeOptions): Promise<void> {
-  const { ps, mode, rounds, seconds, rows, dim, batch, ttl } = options;
+  const { ps, mode, rounds, seconds, rows, dim, batch, ttl, memory } = options;
   const report = new BenchReport('life', options);
-  Object.assign(report.parameters, { ps, code: mode.code, rounds, seconds, rows, dim, batch, ttl });
+  Object.assign(report.parameters, { ps, code: mode.code, rounds, seconds, rows, dim, batch, ttl, memory });
   const pids = new Map<string, number>();
   const onEvent = ({ event, name, pid }: RoleEvent) => {
     if (event === 'process.started') pids.set(String(name), Number(pid));
@@ -29,6 +30,12 @@ export async function run(options: LifeOptions): Promise<void> {
     await new LifeSpeed(options, client, pids).run(report);
     await client.close();
   });
+  for (const stream of ENDLESS_KEYS)
+    await withJob({ ps, mode, memory }, async (cluster) => {
+      const client = await connect(cluster.address, { connectTimeoutMs: CONNECT_MS });
+      await new Endless(options, client, cluster, stream).run(report);
+      await client.close();
+    });
   const place = mkdtempSync(join(tmpdir(), 'kintsugi-bench-life-'));
   try {
     await withJob({ ps, mode }, async (cluster) => {

@@ -18,6 +18,12 @@ export const LIFE_OPTIONS = optionSpec(
     dim: { value: 'n', help: 'values of a row', standard: '16' },
     batch: { value: 'n', help: 'keys of a request', standard: '4096', smoke: '512' },
     ttl: { value: 'n', help: 'of the rows that are watched, in steps', standard: '2000', smoke: '60' },
+    memory: {
+      value: 'size',
+      help: '--memory of a PS that gets endless keys',
+      standard: '64MiB',
+      smoke: '4MiB',
+    },
   },
   (flags) => ({
     ps: flags.whole('ps', 1),
@@ -29,6 +35,7 @@ export const LIFE_OPTIONS = optionSpec(
     dim: flags.whole('dim', 1),
     batch: flags.whole('batch', 1),
     ttl: flags.whole('ttl', 20),
+    memory: flags.texts.memory,
   }),
 );
 export type LifeOptions = OptionsOf<typeof LIFE_OPTIONS>;

@@ -1,5 +1,6 @@
 #include "binding/arguments.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -208,6 +209,15 @@ static bool readLife(Napi::Object object, const char* name, std::uint32_t& out) 
   return object.Get(name).IsUndefined() || (toU32(object.Get(name), kMostAge - 1, out) && out >= 1);
 }
 
+/** As `readLife`: the rows of a whole job may be more than a shard can have. */
+static bool readMaxRows(Napi::Object object, std::uint32_t& out) {
+  if (object.Get("maxRows").IsUndefined()) return true;
+  const double rows = property(object, "maxRows");
+  if (!(rows >= 1) || rows != std::floor(rows)) return false;
+  out = static_cast<std::uint32_t>(std::min(rows, double{kNone}));
+  return true;
+}
+
 bool readPolicy(Napi::Value value, LifePolicy& out) {
   if (value.IsUndefined()) return true;
   if (!value.IsObject()) return false;
@@ -219,7 +229,11 @@ bool readPolicy(Napi::Value value, LifePolicy& out) {
     if (!readLife(parts, "sightings", out.rareBelow) || !readLife(parts, "ttl", out.rareTtl)) return false;
     if (!out.rareBelow || !out.rareTtl) return false;
   }
-  return readLife(object, "ttl", out.ttl) && readLife(object, "counter", out.admitAt) && out.any();
+  const Napi::Value memory = object.Get("memory");
+  if (!memory.IsUndefined() && !(memory.IsBoolean() && memory.As<Napi::Boolean>().Value())) return false;
+  out.forMemory = !memory.IsUndefined();
+  return readLife(object, "ttl", out.ttl) && readLife(object, "counter", out.admitAt) &&
+         readMaxRows(object, out.maxRows) && out.any();
 }
 
 bool readTable(Napi::Value value, TableSpec& out) {

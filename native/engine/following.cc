@@ -46,6 +46,7 @@ void Table::applyDelta(const DeltaTable& d) {
     // Charged without asking the budget, as in a sink: the budget of the followed shard's node has allowed
     // these bytes.
     for (const ColumnKind kind : {kKeys, kRows}) columns_[kind].grow(shapes_[kind].bytes(d.extent));
+    runBytes_.set(runBytes(d.extent));
     extent_ = d.extent;
   }
   applyKeys(d);

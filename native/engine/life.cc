@@ -283,11 +283,12 @@ void Shard::endStep(const Plan& plan) {
   const std::uint32_t place = t.batch().touch(0), step = t.nextStep();
   if (!(place & kAddTo)) std::memset(t.batch().delta(place), 0, t.spec().stride());
   t.changeLife(0, {step, 0}, place);
-  if (t.absent(kRows).count()) return;
-  t.sweep(plan.swept, plan.tags.size(), step, swept_);
+  swept_.clear();
+  if (!t.absent(kRows).count()) t.sweep(plan.swept, plan.tags.size(), step, swept_);
+  for (const std::uint32_t slot : swept_) t.countGone(slot);
+  if (plan.displaced > swept_.size()) t.displace(plan.displaced, step, swept_);
   if (swept_.empty()) return;
   if (snapshot_) snapshot_->keep(t, swept_);
-  for (const std::uint32_t slot : swept_) t.countGone(slot);
   deleteRows(t, swept_);
 }
 

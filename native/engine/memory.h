@@ -17,12 +17,15 @@ class Memory {
   std::size_t used() const { return used_ + besides_; }
   std::size_t limit() const { return limit_; }
   bool allows(std::size_t more) const { return limit_ == 0 || (used_ <= limit_ && more <= limit_ - used_); }
+  /** So much of the budget is used that tables with such a policy should not grow. */
+  bool isTight() const { return limit_ && used_ >= limit_ - limit_ / kTightPart; }
   void charge(std::size_t bytes) { used_ += bytes; }
   void release(std::size_t bytes) { used_ -= bytes; }
   void chargeBesides(std::size_t bytes) { besides_ += bytes; }
   void releaseBesides(std::size_t bytes) { besides_ -= bytes; }
 
  private:
+  static constexpr std::size_t kTightPart = 8;
   std::size_t used_ = 0, besides_ = 0;
   std::size_t limit_;
 };

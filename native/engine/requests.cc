@@ -107,20 +107,36 @@ void Shard::planDeletion(Plan& plan) {
   needRows(plan);
 }
 
-// First the budget, then the system; both before anything changes.
-bool Shard::makeRoom() {
+std::size_t Shard::costOf() const {
   std::size_t cost = 0;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     cost += plans_[i].table->costOf(static_cast<std::uint32_t>(plans_[i].newTags.size()));
   }
-  if (cost && !memory_->allows(cost)) return false;
+  return cost;
+}
+
+// First the budget, then the system; both before anything changes.
+bool Shard::makeRoom() {
+  for (std::size_t i = 0; i < request_.tables.size(); i++) {
+    Plan& plan = plans_[i];
+    const bool isStep = request_.tables[i].width && !request_.mode && plan.table->hasPolicy();
+    plan.displaced = isStep ? plan.table->surplusOf(plan.newTags.size(), *memory_) : 0;
+  }
+  std::size_t cost = costOf();
+  if (cost && !memory_->allows(cost)) {
+    for (std::size_t i = 0; i < request_.tables.size(); i++) {
+      if (plans_[i].displaced && plans_[i].table->extent()) keepFitting(request_.tables[i], plans_[i]);
+    }
+    cost = costOf();
+    if (cost && !memory_->allows(cost)) return false;
+  }
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     Plan& plan = plans_[i];
     Table& t = *plan.table;
     if (!t.makeRoom(static_cast<std::uint32_t>(plan.newTags.size()))) return false;
     plan.swept = t.hasPolicy() ? t.sweepOf(plan.tags.size()) : 0;
     // A table with a policy changes its clock, too.
-    if (!t.batch().expect(plan.tags.size() + plan.swept + t.hasPolicy())) return false;
+    if (!t.batch().expect(plan.tags.size() + plan.swept + plan.displaced + t.hasPolicy())) return false;
   }
   return true;
 }
@@ -157,7 +173,7 @@ Status Shard::push(View section) {
       applyRows(request_.tables[i], plan);
     } else {
       applyGradients(request_.tables[i], plan);
-      if (plan.table->hasPolicy() && !plan.tags.empty()) endStep(plan);
+      if (plan.table->hasPolicy() && (!plan.tags.empty() || plan.displaced)) endStep(plan);
     }
   }
   return Status::Applied;

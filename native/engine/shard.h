@@ -182,6 +182,8 @@ class Shard {
     std::vector<std::uint32_t> slots;    // of each tag; in pushes new ones have the slot that they will get
     std::vector<std::uint64_t> newTags;  // pushes: distinct, in order of first occurrence
     std::uint32_t swept = 0;             // pushes: rows that are gone and may be evicted
+    std::uint32_t displaced = 0;         // pushes: rows that make room for new ones
+    std::vector<std::uint8_t> kept;      // rows of the request; see `keepFitting`
   };
 
   Table* find(std::uint32_t id) { return const_cast<Table*>(table(id)); }
@@ -192,6 +194,8 @@ class Shard {
   void planDeletion(Plan& plan);
   void needRows(const Plan& plan);
   bool makeRoom();
+  std::size_t costOf() const;
+  void keepFitting(RequestTable& r, Plan& plan);
   void settleMissing();
   void addKeys(const Plan& plan, bool initialize);
   void applyGradients(const RequestTable& r, Plan& plan);

@@ -19,7 +19,8 @@ Table::Table(Memory& memory, const TableSpec& spec)
       stamps_(memory),
       removals_(memory),
       first_(spec.policy.any() ? 1 : 0),
-      lifeAt_(first_ ? (spec.width() - kLifeWords) * 4 : 0) {}
+      lifeAt_(first_ ? (spec.width() - kLifeWords) * 4 : 0),
+      runBytes_(memory) {}
 
 std::uint64_t Table::slotForNew(std::uint32_t n) const {
   if (n < free_.size()) return free_[free_.size() - 1 - n];
@@ -37,7 +38,7 @@ std::size_t Table::costOf(std::uint32_t newKeys) const {
     const std::size_t bytes = shapes_[kind].bytes(extent);
     if (bytes > columns_[kind].bytes()) cost += bytes - columns_[kind].bytes();
   }
-  return cost;
+  return cost + runBytes(extent) - runBytes_.bytes();
 }
 
 bool Table::makeRoom(std::uint32_t newKeys) {
@@ -52,6 +53,7 @@ bool Table::makeRoom(std::uint32_t newKeys) {
 void Table::grow(std::uint32_t newKeys) {
   const std::uint32_t extent = extentAfter(newKeys);
   for (const ColumnKind kind : {kKeys, kRows}) columns_[kind].grow(shapes_[kind].bytes(extent));
+  runBytes_.set(runBytes(extent));
   if (newKeys) index_.reserve(index_.size() + newKeys);
 }
 
@@ -192,6 +194,7 @@ Fault Table::adopt(std::uint32_t extent) {
     columns_[kind].grow(shapes_[kind].bytes(extent));
     absent_[kind].fill(shapes_[kind].blocks(extent));
   }
+  runBytes_.set(runBytes(extent));
   extent_ = extent;
   ready_ = false;
   return {};

@@ -19,10 +19,11 @@
 
 namespace kintsugi {
 
-/** Since the table is in this shard object: rows that went by themselves, rows that were deleted, and
- * gradients that changed nothing because their row had not been seen often enough. */
+/** Since the table is in this shard object: rows that went by themselves, rows that were displaced by others,
+ * rows that were deleted, and gradients that changed nothing because their row had not been seen often
+ * enough. */
 struct LifeCounts {
-  std::uint64_t expired = 0, rare = 0, deleted = 0, refused = 0;
+  std::uint64_t expired = 0, rare = 0, displaced = 0, deleted = 0, refused = 0;
 };
 
 class Table {
@@ -53,7 +54,7 @@ class Table {
   const std::vector<std::uint32_t>& freeSlots() const { return free_; }
   std::size_t bytes() const {
     return columns_[kKeys].bytes() + columns_[kRows].bytes() + index_.bytes() + stamps_.bytes() +
-           removals_.bytes();
+           removals_.bytes() + runBytes_.bytes();
   }
 
   /** `makeRoom` may move all rows. */
@@ -136,6 +137,11 @@ class Table {
   }
   /** Many rows are new or have a life that was given. */
   void lookAgain() { runs_.clear(); }
+  /** The most rows that are evicted or displaced by a push with so many new keys, to make room. */
+  std::uint32_t surplusOf(std::size_t newKeys, const Memory& memory) const;
+  /** Adds rows that were not seen for long, and not in step `clock`, to those that go, up to `count` slots in
+   * all, and counts them. Slots are ascending before and after. */
+  void displace(std::size_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots);
 
   /** The slot that the `n`-th new key from now would get: free slots first, then beyond the extent. */
   std::uint64_t slotForNew(std::uint32_t n) const;
@@ -180,6 +186,7 @@ class Table {
 
  private:
   void rebuild();
+  bool isTight(std::size_t newKeys, const Memory& memory) const;
   bool isSeen(std::uint32_t slot, const Serving& serving) const {
     return !serving.valuesOnly ||
            lifeOf(slot).sightings >= std::max(spec_.policy.admitAt, serving.minSightings);
@@ -200,6 +207,9 @@ class Table {
     std::uint32_t due = 0;  // no row is gone before this step
     bool admitted = false;  // all have been seen often enough
   };
+  std::size_t runBytes(std::uint32_t extent) const {
+    return leastTtl() ? (std::size_t{extent} + kRunSlots - 1) / kRunSlots * sizeof(Run) : 0;
+  }
   /** Adds the rows of a run that are gone. Nothing is known of the others where these are more than `most`.
    */
   Run lookAt(std::uint32_t number, std::uint32_t clock, std::uint32_t most,
@@ -228,7 +238,14 @@ class Table {
   std::uint32_t first_ = 0;   // slot that a key may have
   std::uint32_t lifeAt_ = 0;  // in a row, of a table with a policy
   std::vector<Run> runs_;     // as far as somebody has looked; see `sweep`
+  Charge runBytes_;           // of all runs, looked at or not
   std::uint32_t turn_ = 0;    // the run where the next sweep begins
+  std::uint32_t hand_ = 0;    // where `displace` looks next
+  struct Candidate {
+    float idle;  // see `displace`
+    std::uint32_t slot;
+  };
+  std::vector<Candidate> candidates_;
 };
 
 }  // namespace kintsugi

@@ -25,8 +25,10 @@ struct LifePolicy {
   std::uint32_t rareBelow = 0;  // a row that was seen fewer times...
   std::uint32_t rareTtl = 0;    // ...is gone when it was last seen more than so many steps ago
   std::uint32_t admitAt = 0;    // sightings from which on gradients change a row
+  std::uint32_t maxRows = 0;    // new rows displace others where this shard has so many; 0: it may have any
+  bool forMemory = false;       // the same where the budget of the node is nearly used up
 
-  bool any() const { return ttl || rareTtl || admitAt; }
+  bool any() const { return ttl || rareTtl || admitAt || maxRows || forMemory; }
   /** The steps after which a row is gone that was seen so many times; 0: never. */
   std::uint32_t ttlOf(std::uint32_t sightings) const {
     return sightings < rareBelow && (!ttl || rareTtl < ttl) ? rareTtl : ttl;

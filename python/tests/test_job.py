@@ -57,11 +57,25 @@ def test_rows_go_by_themselves(client: kintsugi.Client) -> None:
     for wrong in (
         kintsugi.Policy(),
         kintsugi.Policy(ttl=0),
+        kintsugi.Policy(max_rows=0),
+        kintsugi.Policy(memory=1),  # type: ignore[arg-type]
         kintsugi.Policy(min_frequency=(1, 2, 3)),  # type: ignore[arg-type]
         {"ttl": 3},
     ):
         with pytest.raises(kintsugi.Error, match="BAD_ARGUMENT"):
             client.create_table(f"t-{uuid4()}", 3, policy=wrong)  # type: ignore[arg-type]
+
+
+def test_new_rows_make_others_go(client: kintsugi.Client) -> None:
+    policy = kintsugi.Policy(max_rows=100, memory=True)
+    table = client.create_table(f"t-{uuid4()}", 3, policy=policy)
+    assert client.table(table.name).policy == policy
+    for step in range(40):
+        table.push(np.arange(step * 20, step * 20 + 20), np.ones((20, 3))).result()
+    # Shards round their parts up, and a push never makes its own rows go.
+    assert 20 <= len(table) <= 150
+    keys = np.concatenate([keys for keys, _ in table.items()])
+    assert set(range(780, 800)) <= set(keys.tolist())
 
 
 def test_items_gives_every_row_once(client: kintsugi.Client) -> None:

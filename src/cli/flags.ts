@@ -121,11 +121,14 @@ export function scheduleSpec(text: string, flag = '--lr-schedule'): ScheduleSpec
   return { kind, ...Object.fromEntries(fields) } as ScheduleSpec;
 }
 
+const CLAUSE_TEXT =
+  'admit=counter(N), evict=ttl(N), evict=minFrequency(N,TTL), evict=maxRows(N), evict=memory, each at most ' +
+  'once';
+
 /** A policy, for example "admit=counter(2),evict=ttl(2000)". @throws BAD_ARGUMENT */
 export function policyOf(text: string): TablePolicy {
   const policy = parsedPolicy(text);
-  const wanted = 'admit=counter(N), evict=ttl(N), evict=minFrequency(N,TTL), each at most once';
-  const problem = policy ? policyProblem(policy) : `it has one or more of ${wanted}`;
+  const problem = policy ? policyProblem(policy) : `it has one or more of ${CLAUSE_TEXT}`;
   if (policy && !problem) return policy;
   throw bad(`--table-policy "${text}": ${problem}`);
 }

@@ -172,6 +172,7 @@ async function runPlan(flags: PlanFlags): Promise<void> {
     optimizer: kind,
     schedule,
     policy: tablePolicy,
+    rows: Math.min(flags.rows, tablePolicy?.maxRows ?? flags.rows),
     code: parseCode(flags.code),
     step: flags.step / 1000,
     mtbf: flags.mtbf * DAY,
@@ -202,7 +203,7 @@ export function registerPlan(program: Command): void {
     .option('--optimizer <name>', `of the embedding: ${OPTIMIZER_KINDS.join(', ')}`, 'adagrad')
     .option(
       '--table-policy <policy>',
-      'of the table: "admit=counter(2),evict=ttl(2000)"; --rows are those that it keeps',
+      'of the table: "admit=counter(2),evict=ttl(2000)"; --rows are those that it keeps, maxRows at most',
       policyOf,
     )
     .option('--code <k+r>', 'data and parity shards of a group, or "none"', DEFAULT_CODE)

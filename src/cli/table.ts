@@ -182,19 +182,21 @@ async function runEvict(name: string, flags: EvictFlags): Promise<void> {
   }
   const made = await withClient(flags, (client) => plannedEvictions(client, name, { policy, steps: after }));
   print(flags.json, { table: name, ...made }, () => {
-    const { rows, expired, rare, refused, waiting, bytes } = made;
+    const { rows, expired, rare, displaced, refused, waiting, bytes } = made;
     const pairs = [
       ['table', name],
       ['policy', policyText(made.policy)],
       ['rows', countText(rows)],
-      ['would go', `${countText(expired + rare)}, ${bytesText(bytes)}`],
+      ['would go', `${countText(expired + rare + displaced)}, ${bytesText(bytes)}`],
       [`  ${LIFE_REASONS.expired}`, countText(expired)],
       [`  ${LIFE_REASONS.rare}`, countText(rare)],
+      [`  ${LIFE_REASONS.displaced}`, countText(displaced)],
       [LIFE_REASONS.refused, `${countText(refused)} of those that stay`],
       ['gone already', `${countText(waiting)}, and their memory is not free yet`],
     ];
     const then = after > 0 ? [`as if ${countText(after)} steps passed in which no row is seen`] : [];
-    return [...pairs.map(([head, value]) => `${head!.padEnd(18)} ${value}`), ...then];
+    const memory = made.policy.memory ? ['by memory rows go only when new ones come: none is counted'] : [];
+    return [...pairs.map(([head, value]) => `${head!.padEnd(18)} ${value}`), ...then, ...memory];
   });
 }
 

@@ -9,6 +9,13 @@ export interface TablePolicy {
   ttl?: number | undefined;
   /** The same for a row that was seen fewer than `sightings` times; with `ttl`, the lower of both holds. */
   minFrequency?: { sightings: number; ttl: number } | undefined;
+  /**
+   * The rows of all shards together. Where a shard has its part of them, new rows displace those that were
+   * not seen for longest, among a few that it looks at.
+   */
+  maxRows?: number | undefined;
+  /** The same where nearly all of a PS's `--memory` is used. */
+  memory?: true | undefined;
   /** Gradients change a row from this sighting on. Before, it reads as its initial value. */
   counter?: number | undefined;
 }
@@ -19,6 +26,8 @@ export interface LifeCounts {
   expired: number;
   /** Rows that went by `minFrequency`. */
   rare: number;
+  /** Rows that made room for others, by `maxRows` or `memory`. */
+  displaced: number;
   /** Rows that somebody deleted. */
   deleted: number;
   /** Gradients that were dropped by `counter`. */
@@ -29,6 +38,7 @@ export interface LifeCounts {
 export const LIFE_REASONS = {
   expired: 'expired',
   rare: 'below frequency',
+  displaced: 'for room',
   deleted: 'deleted',
   refused: 'not admitted',
 } as const satisfies Record<keyof LifeCounts, string>;
@@ -37,7 +47,7 @@ export const LIFE_REASONS = {
 export function sumOfLives(counts: readonly (LifeCounts | undefined)[]): LifeCounts | undefined {
   const known = counts.filter((each) => each !== undefined);
   if (known.length === 0) return undefined;
-  const sum: LifeCounts = { expired: 0, rare: 0, deleted: 0, refused: 0 };
+  const sum: LifeCounts = { expired: 0, rare: 0, displaced: 0, deleted: 0, refused: 0 };
   for (const each of known)
     for (const name of Object.keys(sum) as (keyof LifeCounts)[]) sum[name] += each[name];
   return sum;
@@ -45,6 +55,8 @@ export function sumOfLives(counts: readonly (LifeCounts | undefined)[]): LifeCou
 
 /** The longest ttl, and the most sightings that a policy can ask for. */
 export const MOST_LIFE = 2 ** 29 - 1;
+/** The most rows that `maxRows` can ask for. */
+const MOST_ROWS = 2 ** 48;
 
 /**
  * Words of a whole row in a table with a policy, after the state of its optimizer: u32 in the bits of a
@@ -58,12 +70,15 @@ export const LIFE_PARTS = [
 const FIELDS: Readonly<Record<string, readonly string[] | undefined>> = {
   ttl: undefined,
   minFrequency: ['sightings', 'ttl'],
+  maxRows: undefined,
+  memory: undefined,
   counter: undefined,
 };
 
 function countProblem(name: string, value: unknown): string | undefined {
-  const valid = Number.isInteger(value) && (value as number) >= 1 && (value as number) <= MOST_LIFE;
-  return valid ? undefined : `policy: ${name} must be an integer from 1 to ${MOST_LIFE}`;
+  const most = name === 'maxRows' ? MOST_ROWS : MOST_LIFE;
+  const valid = Number.isInteger(value) && (value as number) >= 1 && (value as number) <= most;
+  return valid ? undefined : `policy: ${name} must be an integer from 1 to ${most}`;
 }
 
 /** Why a policy is not valid, in one line; undefined when it is. */
@@ -76,6 +91,10 @@ export function policyProblem(policy: unknown): string | undefined {
     if (!Object.hasOwn(FIELDS, name))
       return `a policy has no field "${name}"; it may have ${Object.keys(FIELDS).join(', ')}`;
     const parts = FIELDS[name];
+    if (name === 'memory') {
+      if (value !== true) return 'policy: memory must be true, or left out';
+      continue;
+    }
     if (!parts) {
       const problem = countProblem(name, value);
       if (problem) return problem;
@@ -94,27 +113,57 @@ export function policyProblem(policy: unknown): string | undefined {
 }
 
 /** A valid policy without further fields, in one order. */
-export function onlyKnownPolicy({ ttl, minFrequency, counter }: TablePolicy): TablePolicy {
+export function onlyKnownPolicy(policy: TablePolicy): TablePolicy {
+  const { ttl, minFrequency, maxRows, memory, counter } = policy;
   return {
     ...(ttl !== undefined && { ttl }),
     ...(minFrequency && {
       minFrequency: { sightings: minFrequency.sightings, ttl: minFrequency.ttl },
     }),
+    ...(maxRows !== undefined && { maxRows }),
+    ...(memory && { memory }),
     ...(counter !== undefined && { counter }),
   };
 }
 
-/** A policy as a flag has it: "admit=counter(2),evict=ttl(2000)". */
+/** The policy for one of so many shards, which has its part of `maxRows`. */
+export function policyOfShard(policy: TablePolicy, shards: number): TablePolicy {
+  if (policy.maxRows === undefined) return policy;
+  return { ...policy, maxRows: Math.ceil(policy.maxRows / shards) };
+}
+
+/** A policy as a flag has it: "admit=counter(2),evict=ttl(2000),evict=memory". */
 export function policyText(policy: TablePolicy): string {
-  const { ttl, minFrequency, counter } = policy;
+  const { ttl, minFrequency, maxRows, memory, counter } = policy;
   const parts: string[] = [];
   if (counter !== undefined) parts.push(`admit=counter(${counter})`);
   if (ttl !== undefined) parts.push(`evict=ttl(${ttl})`);
   if (minFrequency) parts.push(`evict=minFrequency(${minFrequency.sightings},${minFrequency.ttl})`);
+  if (maxRows !== undefined) parts.push(`evict=maxRows(${maxRows})`);
+  if (memory) parts.push('evict=memory');
   return parts.join(',');
 }
 
-const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z]+)\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*(?:,|$)/;
+const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z]+)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(?:,|$)/;
+
+interface Clause {
+  field: keyof TablePolicy;
+  /** How many numbers it has in parentheses; 0: no parentheses. */
+  numbers: number;
+  value(...numbers: number[]): TablePolicy[keyof TablePolicy];
+}
+
+const CLAUSES: Readonly<Record<string, Clause | undefined>> = {
+  'admit=counter': { field: 'counter', numbers: 1, value: (counter) => counter },
+  'evict=ttl': { field: 'ttl', numbers: 1, value: (ttl) => ttl },
+  'evict=minFrequency': {
+    field: 'minFrequency',
+    numbers: 2,
+    value: (sightings = 0, ttl = 0) => ({ sightings, ttl }),
+  },
+  'evict=maxRows': { field: 'maxRows', numbers: 1, value: (maxRows) => maxRows },
+  'evict=memory': { field: 'memory', numbers: 0, value: () => true },
+};
 
 /** The inverse of `policyText`; undefined: this is none. The policy may be invalid. */
 export function parsedPolicy(text: string): TablePolicy | undefined {
@@ -124,13 +173,10 @@ export function parsedPolicy(text: string): TablePolicy | undefined {
     const match = CLAUSE.exec(rest);
     if (!match) return undefined;
     const [whole, what, kind, first, second] = match;
-    const isOne = second === undefined;
-    if (what === 'evict' && kind === 'ttl' && isOne && policy.ttl === undefined) policy.ttl = Number(first);
-    else if (what === 'admit' && kind === 'counter' && isOne && policy.counter === undefined)
-      policy.counter = Number(first);
-    else if (what === 'evict' && kind === 'minFrequency' && !isOne && !policy.minFrequency)
-      policy.minFrequency = { sightings: Number(first), ttl: Number(second) };
-    else return undefined;
+    const clause = CLAUSES[`${what}=${kind}`];
+    const numbers = [first, second].flatMap((digits) => (digits === undefined ? [] : [Number(digits)]));
+    if (!clause || policy[clause.field] !== undefined || numbers.length !== clause.numbers) return undefined;
+    Object.assign(policy, { [clause.field]: clause.value(...numbers) });
     rest = rest.slice(whole.length);
     if (rest === '' && whole.trimEnd().endsWith(',')) return undefined;
   } while (rest !== '');

@@ -77,6 +77,8 @@ export interface SimConfig {
   deletions: boolean;
   /** True: rows of a table go by themselves. */
   expiry: boolean;
+  /** Rows of a table make room for others. */
+  crowds: boolean;
   /** True: one of the nodes that die never comes back. A spare takes its place. */
   gone: boolean;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
@@ -351,17 +353,24 @@ export function expiryOf(seed: number): Pick<SimConfig, 'expiry'> {
   return { expiry: new Random(seed + 0xe8b1).chance(0.3) };
 }
 
-/** The tables whose settings are set, whose rows are deleted, and whose rows go by themselves (tables.ts). */
+/** Draws whether rows of a table make room for others, from randomness of its own. */
+export function crowdsOf(seed: number): Pick<SimConfig, 'crowds'> {
+  return { crowds: new Random(seed + 0xc20d).chance(0.3) };
+}
+
+/** The tables whose settings are set, whose rows are deleted, go by themselves, and make room for others. */
 const SET_TABLE = 'r3';
 const FORGETTING_TABLE = 'x5';
 const EXPIRING_TABLE = 'e3';
+const CROWDED_TABLE = 'c2';
 
 /** The further tables of a schedule with those that it has for its setters, deletions and expiry. */
-function withTables(extra: string, { settings, deletions, expiry }: SimConfig): string {
+function withTables(extra: string, { settings, deletions, expiry, crowds }: SimConfig): string {
   const names = new Set(extra.split(' ').filter((name) => name !== ''));
   if (settings !== 0) names.add(SET_TABLE);
   if (deletions) names.add(FORGETTING_TABLE);
   if (expiry) names.add(EXPIRING_TABLE);
+  if (crowds) names.add(CROWDED_TABLE);
   return [...names].join(' ');
 }
 
@@ -403,6 +412,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     drops: 0,
     deletions: false,
     expiry: false,
+    crowds: false,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     bystander: 0.1,

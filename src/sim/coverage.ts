@@ -53,6 +53,7 @@ const WATCHED: Record<string, string> = {
   drops: 'tableDropped',
   deletions: 'deleted',
   rowsExpired: 'expiredCompared',
+  rowsDisplaced: 'displacedCompared',
   pullsOfGone: 'pulledGone',
   rowsHidden: 'replica.row.hidden',
   slicedPulls: 'slicedPulls',

@@ -215,10 +215,18 @@ const expiring: Learner = {
   row: (dim, numbers) => adagrad.row(dim, numbers.slice(1)),
 };
 
+/** Rows make room for others. */
+const crowded: Learner = {
+  ...adagrad,
+  policy: { maxRows: 3 },
+  width: (dim) => adagrad.width(dim) + 2,
+};
+
 /** The optimizers by the letter in the name of a table. */
 export const LEARNERS = {
   x: forgetting,
   e: expiring,
+  c: crowded,
   a: adagrad,
   m: momentum,
   w: adamw,

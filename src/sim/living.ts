@@ -20,7 +20,7 @@ export function livingProblem(
     return 'no last pushes of its writer give its values';
   }
   const { age, sightings } = lifeOf(found);
-  const { ttl = 0, minFrequency } = learner.policy!;
+  const { ttl = Number.POSITIVE_INFINITY, minFrequency } = learner.policy!;
   if (sightings > numbers.length) return `${sightings} sightings, and ${numbers.length} pushes`;
   if (!isGiven(sightings)) return `the last ${sightings} pushes of its writer do not give it`;
   const most = minFrequency && sightings < minFrequency.sightings ? Math.min(minFrequency.ttl, ttl) : ttl;

@@ -12,6 +12,7 @@ import type { NativeShard } from '../engine/native.js';
 import type { OptimizerKind } from '../engine/optimizers.js';
 import type { PeerId } from '../protocol/map.js';
 import type { DedupEntry } from '../protocol/messages.js';
+import { CrowdedRows } from './crowds.js';
 import type { Droppers } from './droppers.js';
 import type { Learner } from './learners.js';
 import { lifeOf, livingProblem } from './living.js';
@@ -80,7 +81,7 @@ export class Oracle {
   /** Shards that may not know all numbers that were used. */
   private readonly rewound = new Set<number>();
   /** Rows that were compared with the reference of their optimizer, by its kind, and those that were gone. */
-  readonly compared = new Map<OptimizerKind | 'expired', number>();
+  readonly compared = new Map<OptimizerKind | 'expired' | 'displaced', number>();
 
   constructor(
     private readonly sections: SimulatedSections,
@@ -372,6 +373,9 @@ export class Oracle {
       return rows;
     };
     const sums = new Map<bigint, number>();
+    const crowds = new Map(
+      tables.flatMap((table) => (table.policy?.maxRows ? [[table, new CrowdedRows()]] : [])),
+    );
     for (const [key, pushes] of this.sent) {
       if (key % MAX_SHARDS !== here) continue;
       const owner = Math.floor(key / MAX_SHARDS);
@@ -402,8 +406,9 @@ export class Oracle {
           if (learner.policy) {
             this.checkLiving(name, learner, dim, writer, here, row, mask);
             const { sightings } = lifeOf(row);
-            if (sightings < this.numbersOf(owner, writer.process, here, mask).length)
-              this.compared.set('expired', (this.compared.get('expired') ?? 0) + 1);
+            const { length } = this.numbersOf(owner, writer.process, here, mask);
+            crowds.get(tables[i]!)?.add(row, length);
+            if (sightings < length) this.compared.set('expired', (this.compared.get('expired') ?? 0) + 1);
             continue;
           }
           this.compare(name, here, row, this.learnt(learner, dim, writer, here, mask));
@@ -411,6 +416,11 @@ export class Oracle {
       }
       for (const [i, { shared, amount }] of pushes.entries())
         sums.set(shared, (sums.get(shared) ?? 0) + ((mask & bit(i + 1)) !== 0 ? amount : 0));
+    }
+    for (const [{ name, policy }, crowd] of crowds) {
+      const problem = crowd.problem(policy!, pool.k * pool.groups);
+      if (problem) throw new Violation(`table ${name} of shard ${g}/${m}: ${problem}`);
+      this.compared.set('displaced', (this.compared.get('displaced') ?? 0) + crowd.displaced);
     }
     for (const [key, sum] of sums) {
       const [row] = rowsOf(read(this.sections.sharedRow(store, key)), [tables[0]!.dim]);

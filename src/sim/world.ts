@@ -11,6 +11,7 @@ import { SimulatedCluster } from './cluster.js';
 import {
   answersOf,
   busyOf,
+  crowdsOf,
   deletionsOf,
   drawConfig,
   dropsOf,
@@ -51,6 +52,7 @@ const ofSeed = (seed: number) => ({
   ...dropsOf(seed),
   ...deletionsOf(seed),
   ...expiryOf(seed),
+  ...crowdsOf(seed),
 });
 
 export interface ScheduleOutcome {

@@ -5,11 +5,15 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { kintsugi } from '../cli/support.js';
 
-// Two jobs, one after the other.
+// Four jobs, one after the other.
 vi.setConfig({ testTimeout: 280_000 });
 
 const EXACT = [
   'shards whose bytes are not those of the formula',
+  'pushes that were refused, uniform',
+  'part of --memory before a loss, uniform',
+  'pushes that were refused, zipf',
+  'part of --memory before a loss, zipf',
   'rows that went',
   'rows that read as gone before their ttl',
   'rows that do not read as gone 2 % after their ttl',

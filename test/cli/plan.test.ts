@@ -32,6 +32,13 @@ describe('kintsugi plan', () => {
     // 34 floats, up to a multiple of 16 bytes, and the key.
     const policyOfPlan = { counter: 2, ttl: 2000 };
     expect(JSON.parse(stdout)).toMatchObject({ bytesPerRow: 152, question: { policy: policyOfPlan } });
+    expect(JSON.parse(stdout).question.rows).toBe(1e8);
+    const few = ['--table-policy', 'evict=maxRows(1000000),evict=memory'];
+    const bounded = await kintsugi(['plan', '--rows', '1e8', '--dim', '16', ...few, '--json']);
+    expect(JSON.parse(bounded.stdout).question).toMatchObject({
+      rows: 1e6,
+      policy: { maxRows: 1e6, memory: true },
+    });
     const small = await kintsugi(['plan', '--rows', '1e8', '--dim', '17', ...policy, '--json']);
     // The words may cost nothing: 36 floats take as many bytes as 34.
     expect(JSON.parse(small.stdout)).toMatchObject({ bytesPerRow: 152 });

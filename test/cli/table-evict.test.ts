@@ -40,6 +40,10 @@ test('rows that would go are counted by reason, and none goes', async () => {
   expect(await asked()).toMatchObject({ ...none, policy, steps: 0, refused: 250, bytes: 0 });
   const shorter = await asked('--table-policy', 'evict=ttl(9),evict=minFrequency(2,5)');
   expect(shorter).toMatchObject({ ...none, expired: 300, rare: 200, refused: 0, bytes: 500 * 32 });
+  const fewer = await asked('--table-policy', 'evict=ttl(9),evict=maxRows(200),evict=memory');
+  expect(fewer).toMatchObject({ ...none, expired: 500, displaced: 0 });
+  const fewest = await asked('--table-policy', 'evict=minFrequency(2,5),evict=maxRows(300)');
+  expect(fewest).toMatchObject({ ...none, rare: 200, displaced: 114, bytes: 314 * 32 });
   const stricter = await asked('--table-policy', 'admit=counter(3)');
   expect(stricter).toMatchObject({ ...none, refused: 550 });
   expect(await asked('--steps', '500')).toMatchObject({ ...none, expired: 614, steps: 500 });
@@ -49,6 +53,18 @@ test('rows that would go are counted by reason, and none goes', async () => {
   const { stdout } = await kintsugi(['table', 'evict', 'items', '--dry-run', '--steps', '95', ...to]);
   expect(stdout).toMatch(/^would go +500, /m);
   expect(stdout).toMatch(/^ {2}expired +500$/m);
+  expect(stdout).toMatch(/^ {2}for room +0$/m);
+  expect(stdout).not.toContain('by memory');
+  const byMemory = await kintsugi([
+    'table',
+    'evict',
+    'items',
+    '--dry-run',
+    '--table-policy',
+    'evict=memory',
+    ...to,
+  ]);
+  expect(byMemory.stdout).toMatch(/^by memory rows go only when new ones come: none is counted$/m);
   expect(await digest(client)).toEqual(before);
 
   const refused: [args: string[], message: RegExp][] = [

@@ -149,6 +149,7 @@ INITIALIZERS: dict[str, type[Initializer]] = {each.kind: each for each in (Zeros
 
 
 MOST_LIFE = 2**29 - 1
+MOST_ROWS = 2**48
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,12 +157,15 @@ class Policy:
     """The policy of a table: which rows go by themselves; see docs/tables.md.
 
     `ttl`: a row is gone when its shard has applied more pushes of gradients since the row's last.
-    `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `counter`: gradients change
-    a row from this sighting on.
+    `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `max_rows`: the rows of all
+    shards together; new rows displace those that were not seen for long. `memory`: the same where nearly all
+    of a PS's --memory is used. `counter`: gradients change a row from this sighting on.
     """
 
     ttl: int | None = None
     min_frequency: tuple[int, int] | None = None
+    max_rows: int | None = None
+    memory: bool = False
     counter: int | None = None
 
     def spec(self) -> dict[str, Any]:
@@ -177,10 +181,16 @@ class Policy:
                 "sightings": integer(given[0], "sightings of min_frequency", 1, MOST_LIFE),
                 "ttl": integer(given[1], "ttl of min_frequency", 1, MOST_LIFE),
             }
+        if self.max_rows is not None:
+            spec["maxRows"] = integer(self.max_rows, "max_rows", 1, MOST_ROWS)
+        if not isinstance(self.memory, bool):
+            raise bad(f"memory must be True or False, not {shown(self.memory)}")
+        if self.memory:
+            spec["memory"] = True
         if self.counter is not None:
             spec["counter"] = integer(self.counter, "counter", 1, MOST_LIFE)
         if not spec:
-            raise bad("a policy has at least one of ttl, min_frequency, counter")
+            raise bad("a policy has at least one of ttl, min_frequency, max_rows, memory, counter")
         return spec
 
 
@@ -195,6 +205,8 @@ def policy_of(spec: dict[str, Any]) -> Policy:
     return Policy(
         ttl=spec.get("ttl"),
         min_frequency=None if rare is None else (rare["sightings"], rare["ttl"]),
+        max_rows=spec.get("maxRows"),
+        memory=spec.get("memory", False),
         counter=spec.get("counter"),
     )
 

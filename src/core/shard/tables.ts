@@ -3,6 +3,7 @@
  * served by. Sinks follow rows, so they need no settings.
  */
 import type { NativeShard } from '../../engine/native.js';
+import { policyOfShard } from '../../engine/policies.js';
 import type { ClusterMap, TableSpec } from '../../protocol/map.js';
 import { differingSettings } from '../../protocol/settings.js';
 
@@ -21,7 +22,7 @@ export class ShardTables {
     const { seen } = this;
     if (tables === seen) return;
     this.seen = tables;
-    const pool = pools[this.pool]?.name;
+    const { name: pool, k = 1, groups = 1 } = pools[this.pool] ?? {};
     let at = 0;
     for (const table of tables) {
       while (at < seen.length && seen[at]!.id < table.id) at++;
@@ -29,7 +30,8 @@ export class ShardTables {
       const isKnown = before && differingSettings(before.optimizer, table.optimizer).length === 0;
       if (table.pool !== pool || isKnown) continue;
       this.newest = Math.max(this.newest, table.id);
-      this.native.addTable(table);
+      const { policy } = table;
+      this.native.addTable(policy ? { ...table, policy: policyOfShard(policy, k * groups) } : table);
     }
   }
 }

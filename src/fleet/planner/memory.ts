@@ -63,6 +63,16 @@ export function indexBytes(rows: number): number {
   return buckets * BUCKET_BYTES;
 }
 
+/** Slots whose rows are looked at together, and bytes that say when the first of them may go. */
+const RUN_SLOTS = 64;
+const RUN_BYTES = 8;
+
+/** Bytes that a shard of a table has to find rows that go by themselves. */
+function runBytes(rows: number, policy: TablePolicy | undefined): number {
+  const mayGo = policy?.ttl !== undefined || policy?.minFrequency !== undefined;
+  return mayGo && rows > 0 ? Math.ceil((rows + 1) / RUN_SLOTS) * RUN_BYTES : 0;
+}
+
 /**
  * Bytes of the stamps that say which rows changed since the last checkpoint: a byte and a bit for each row.
  * There is room for an eighth more rows when they are made. They count in what a node reports, but not
@@ -75,7 +85,8 @@ function stampBytes(rows: number): number {
 
 /** Bytes of one data shard with so many rows of a table, as the engine reports them. */
 export function dataShardBytes(rows: number, shape: RowShape, checkpoints = false): number {
-  return codedBytes(rows, shape) + indexBytes(rows) + (checkpoints ? stampBytes(rows) : 0);
+  const found = indexBytes(rows) + runBytes(rows, shape.policy);
+  return codedBytes(rows, shape) + found + (checkpoints ? stampBytes(rows) : 0);
 }
 
 /** The most rows that one shard of a table may have. */

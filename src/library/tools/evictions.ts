@@ -25,6 +25,8 @@ export interface PlannedEvictions {
   expired: number;
   /** Rows of these that would go by `minFrequency`. */
   rare: number;
+  /** Rows of these that would go because more are left than `maxRows`. */
+  displaced: number;
   /** Rows that stay, and that `counter` would not admit yet. */
   refused: number;
   /** Rows that the table's own policy has let go, and whose memory is not free yet, about. */
@@ -41,7 +43,8 @@ const PLANNED_OPTIONS = {
 
 /**
  * Counts rows of a table that would go under a policy, by reason. It reads all rows as {@link Client.scan}
- * does, and changes none. Of a table that is trained meanwhile the counts are about right.
+ * does, and changes none. Of a table that is trained meanwhile the counts are about right. By `memory` rows
+ * go only when new ones come, so it adds nothing.
  *
  * @example
  * ```ts
@@ -67,7 +70,7 @@ export async function plannedEvictions(
       `table "${name}" has no policy: its rows have neither an age nor sightings`,
     );
   const policy = options.policy ?? spec.policy;
-  const found = { rows: 0, expired: 0, rare: 0, refused: 0 };
+  const found = { rows: 0, expired: 0, rare: 0, displaced: 0, refused: 0 };
   const width = client.rowWidth(spec);
   for await (const { keys, rows } of client.scan(name, { select: 'rows', signal })) {
     const words = new Uint32Array(rows.buffer, rows.byteOffset, rows.length);
@@ -77,8 +80,11 @@ export async function plannedEvictions(
       if (reason) found[reason]++;
     }
   }
+  const left = found.rows - found.expired - found.rare;
+  found.displaced = Math.max(0, left - (policy.maxRows ?? left));
   const { table } = await showTable(client, name);
-  const bytes = table.rows > 0 ? Math.round(table.bytes / table.rows) * (found.expired + found.rare) : 0;
+  const gone = found.expired + found.rare + found.displaced;
+  const bytes = table.rows > 0 ? Math.round(table.bytes / table.rows) * gone : 0;
   return { policy, steps, ...found, waiting: Math.max(0, table.rows - found.rows), bytes };
 }
 

@@ -162,13 +162,16 @@ const PS = {
     kind: 'counter',
     help:
       'Rows that went from the data shards of this node, of tables with a policy and tables of which rows ' +
-      'were deleted: by ttl (expired), by minFrequency (below_frequency), or because somebody deleted them ' +
-      '(deleted). Tables beyond the first hundred are summed in the table "(others)".',
+      'were deleted: by ttl (expired), by minFrequency (below_frequency), for new rows by maxRows or ' +
+      'memory (for_room), or because somebody deleted them (deleted). Tables beyond the first hundred are ' +
+      'summed in the table "(others)".',
     labels: ['table', 'reason'],
   },
   kintsugi_table_dropped_gradients_total: {
     kind: 'counter',
-    help: 'Gradients that changed nothing in the same tables: of rows that were not admitted yet.',
+    help:
+      'Gradients that changed nothing in the same tables: of rows that were not admitted yet, and of new ' +
+      'rows for which a PS had no memory (memory of the policy).',
     labels: ['table', 'reason'],
   },
   kintsugi_owners: { kind: 'gauge', help: 'Data shards on this node.' },

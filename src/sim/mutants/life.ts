@@ -51,6 +51,18 @@ export const LIFE_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'life: a shard keeps the rows of all shards',
+    file: 'shard/tables',
+    from: 'policyOfShard(policy, k * groups)',
+    to: 'policy',
+  },
+  {
+    name: 'life: a shard keeps its part of the rows of one group',
+    file: 'shard/tables',
+    from: 'policyOfShard(policy, k * groups)',
+    to: 'policyOfShard(policy, k)',
+  },
+  {
     name: 'life: a checkpoint is restored into tables with another policy',
     file: 'scheduler/saving/restored',
     from: 'isSamePolicy(table, saved)',

@@ -223,6 +223,8 @@ it('a policy is written in one line', () => {
     { ttl: 5 },
     { counter: 2 },
     { counter: 2, ttl: 9, minFrequency: { sightings: 4, ttl: 3 } },
+    { ttl: 9, maxRows: 2 ** 40, memory: true as const },
+    { memory: true as const },
   ])
     expect(parsedPolicy(policyText(policy))).toEqual(policy);
   expect(parsedPolicy(' evict = ttl( 7 ) , admit=counter(2)')).toEqual({ ttl: 7, counter: 2 });
@@ -237,6 +239,11 @@ it('a policy is written in one line', () => {
     'admit=ttl(5)',
     'evict=minFrequency(3)',
     'admit=bloom(2)',
+    'evict=memory(5)',
+    'evict=memory,evict=memory',
+    'evict=maxRows',
+    'evict=maxRows(5,6)',
+    'evict=toString(5)',
     'evict=ttl(5) admit=counter(2)',
   ])
     expect(parsedPolicy(text), text).toBeUndefined();
@@ -245,7 +252,7 @@ it('a policy is written in one line', () => {
 it('a policy that says nothing, or nothing that is known, is refused', async () => {
   const job = await client((await cluster({ code: 'none', ps: 1 })).address);
   const refused: [policy: unknown, message: string][] = [
-    [{}, 'a policy has at least one of ttl, minFrequency, counter'],
+    [{}, 'a policy has at least one of ttl, minFrequency, maxRows, memory, counter'],
     [{ ttl: 0 }, 'policy: ttl must be an integer from 1 to 536870911'],
     [{ ttl: 1.5 }, 'policy: ttl must be an integer'],
     [{ ttl: '5' }, 'policy: ttl must be an integer'],
@@ -253,7 +260,11 @@ it('a policy that says nothing, or nothing that is known, is refused', async () 
     [{ minFrequency: 3 }, 'policy: minFrequency must be an object of sightings, ttl'],
     [{ minFrequency: { sightings: 3 } }, 'policy: minFrequency.ttl must be an integer'],
     [{ minFrequency: { sightings: 3, ttl: 1, x: 1 } }, 'policy: minFrequency has no field "x"'],
-    [{ ttl: 5, maxRows: 7 }, 'a policy has no field "maxRows"'],
+    [{ ttl: 5, rows: 7 }, 'a policy has no field "rows"'],
+    [{ maxRows: 0 }, 'policy: maxRows must be an integer from 1 to 281474976710656'],
+    [{ maxRows: 2 ** 48 + 1 }, 'policy: maxRows must be an integer'],
+    [{ memory: false }, 'policy: memory must be true, or left out'],
+    [{ memory: 1 }, 'policy: memory must be true, or left out'],
     [null, 'policy must be an object'],
     [7, 'policy must be an object'],
   ];

@@ -12,6 +12,7 @@ const rateText = (value) => (value === undefined ? html`<span title="not known y
 const REASONS = {
   expired: 'expired',
   rare: 'below frequency',
+  displaced: 'for room',
   deleted: 'deleted',
   refused: 'gradients not admitted',
 };

@@ -1,0 +1,103 @@
+// Rows that make room for others: a table with `maxRows` or `forMemory` takes away rows that were not seen
+// for long, or seldom, in the delta of the push that brings new ones. By age alone, keys that come once take
+// the place of those that come often (bench/LOG.md, "Room for new rows").
+#include <algorithm>
+
+#include "engine/shard.h"
+
+namespace kintsugi {
+
+/** The row that was idle for longest of so many slots goes: steps since it was seen, for each sighting. */
+static constexpr std::size_t kCandidates = 8;
+/** A row that was seen more often is worth no more: so rows that were seen very often go at last, too. */
+static constexpr std::uint32_t kMostCounted = 1024;
+/** Steps that no row is idle for. */
+static constexpr float kGoneIdle = 1e30f;
+/** A push displaces so many rows in any case, and further ones for each of its new keys: a table may have got
+ * too many rows at once, as by a restore. */
+static constexpr std::size_t kLeastDisplaced = 64, kDisplacedPerKey = 2;
+/** Where memory is short, a table keeps this part of its slots free: pushes bring more new keys at times than
+ * those before them, and a slot is free only after the batch in which its row went. */
+static constexpr std::uint32_t kFreePart = 32;
+/** Memory is short, too, if this part more of rows would not fit. */
+static constexpr std::uint32_t kGrowthPart = 8;
+
+std::uint32_t Table::surplusOf(std::size_t newKeys, const Memory& memory) const {
+  const LifePolicy& policy = spec_.policy;
+  const std::size_t rows = index_.size() + newKeys;
+  std::size_t surplus = policy.maxRows && rows > policy.maxRows ? rows - policy.maxRows : 0;
+  if (policy.forMemory && newKeys && isTight(newKeys, memory)) {
+    const std::size_t free = free_.size() + freed_.size(), wanted = newKeys + extent_ / kFreePart;
+    surplus = std::max(surplus, newKeys + (wanted > free ? wanted - free : 0));
+  }
+  return static_cast<std::uint32_t>(std::min(surplus, kLeastDisplaced + kDisplacedPerKey * newKeys));
+}
+
+bool Table::isTight(std::size_t newKeys, const Memory& memory) const {
+  return memory.isTight() ||
+         !memory.allows(costOf(static_cast<std::uint32_t>(newKeys) + extent_ / kGrowthPart));
+}
+
+void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots) {
+  const std::size_t known = slots.size();
+  candidates_.clear();
+  std::size_t looks =
+      std::min(extent_ - std::size_t{first_}, kLeastDisplaced + kCandidates * (count - known));
+  for (; looks; looks--) {
+    if (hand_ < first_ || hand_ >= extent_) hand_ = first_;
+    const std::uint32_t slot = hand_++;
+    if (!tags()[slot] || absent_[kRows].has(shapes_[kRows].blockOfSlot(slot))) continue;
+    if (std::binary_search(slots.data(), slots.data() + known, slot)) continue;
+    const Life life = lifeOf(slot);
+    if (life.last >= clock) continue;
+    const auto age = static_cast<float>(clock - life.last);
+    // Gone rows come before all others.
+    const float idle = isGone(slot, clock)
+                           ? kGoneIdle
+                           : age / static_cast<float>(std::clamp(life.sightings, 1u, kMostCounted));
+    candidates_.push_back({idle, slot});
+  }
+  count = std::min(count - known, candidates_.size());
+  const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::nth_element(candidates_.begin(), end, candidates_.end(), [](const Candidate& a, const Candidate& b) {
+    return a.idle != b.idle ? a.idle > b.idle : a.slot < b.slot;
+  });
+  for (auto each = candidates_.begin(); each != end; ++each) {
+    slots.push_back(each->slot);
+    if (each->idle < kGoneIdle) {
+      counts_.displaced++;
+    } else {
+      countGone(each->slot);
+    }
+  }
+  std::sort(slots.begin(), slots.end());
+}
+
+// The budget is used up, and a table with `forMemory` has too few free slots for the new keys of a push.
+// Those without a slot do not become rows, and their gradients are dropped: so such a push is not refused,
+// and rows that were not seen for long make room for the next one. New keys have free slots first, see
+// `planPush`.
+void Shard::keepFitting(RequestTable& r, Plan& plan) {
+  const Table& t = *plan.table;
+  const auto free = static_cast<std::uint32_t>(t.freeSlots().size());
+  const std::size_t fitting = t.costOf(free) ? 0 : free;
+  if (plan.newTags.size() <= fitting) return;
+  plan.table->countRefused(plan.newTags.size() - fitting);
+  plan.newTags.resize(fitting);
+  const std::size_t bytes = std::size_t{r.width} * 4;
+  std::size_t kept = 0;
+  plan.kept.resize(plan.tags.size() * bytes);
+  for (std::size_t i = 0; i < plan.tags.size(); i++) {
+    const std::uint32_t slot = plan.slots[i];
+    if (slot >= t.extent() || (!fitting && !t.tags()[slot])) continue;
+    plan.tags[kept] = plan.tags[i];
+    plan.slots[kept] = slot;
+    std::memcpy(plan.kept.data() + kept++ * bytes, r.rows + i * bytes, bytes);
+  }
+  plan.tags.resize(kept);
+  plan.slots.resize(kept);
+  r.count = static_cast<std::uint32_t>(kept);
+  r.rows = plan.kept.data();
+}
+
+}  // namespace kintsugi
