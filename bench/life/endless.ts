@@ -145,6 +145,7 @@ export class Endless {
     const refused = [...this.refused.values()].reduce((sum, each) => sum + each, 0);
     report.exactly(`pushes that were refused, ${stream}`, refused, 0);
     report.atMost(`part of --memory before a loss, ${stream}`, peaks.before, 1);
+    report.atMost(`part of --memory at any time, ${stream}`, Math.max(...Object.values(peaks)), 1);
     if (refused > 0) this.options.tell(`${stream}: ${JSON.stringify(Object.fromEntries(this.refused))}`);
   }
 }
