@@ -65,6 +65,7 @@ export interface MeasuredRecovery {
   /** With a pace: 99 % of the steps ended so long after they were due, before the kill and in that time. */
   calmP99Ms: number | null;
   p99Ms: number | null;
+  p99OfCalm: number | null;
   /** The slowest second from the kill on: detection is in it. */
   worstSecondFromKill: number | null;
   /** Rates of windows of 100 ms, from `firstWindowMs` before or after the kill. */
@@ -117,6 +118,7 @@ export function measure({
     keysReady === null || values.length === 0 ? null : round(Math.min(...values));
   const meanTo = (end: number) =>
     keysReady === null ? null : round(throughput.rate(ready, Math.max(end, ready + SECOND_MS)) / steady);
+  const [calmP99, p99] = [p99Of(steps, calmFrom, kill.mono), p99Of(steps, ready, ends)];
   const firstWindow = Math.max(calmFrom, kill.mono - 3 * SECOND_MS);
   return {
     steadySamplesPerSecond: round(steady),
@@ -141,8 +143,9 @@ export function measure({
     meanUntilDecoded: span ? meanTo(Math.min(span.end, ends)) : null,
     firstTwoSeconds: least(seconds.slice(0, 2)),
     otherSeconds: least(seconds.slice(2)),
-    calmP99Ms: p99Of(steps, calmFrom, kill.mono),
-    p99Ms: p99Of(steps, ready, ends),
+    calmP99Ms: calmP99,
+    p99Ms: p99,
+    p99OfCalm: p99 === null || calmP99 === null ? null : round(p99 / calmP99),
     worstSecondFromKill: worst(kill.mono, endedAt),
     windows: throughput.windows(firstWindow, endedAt, WINDOW_MS).map(round),
     firstWindowMs: round(firstWindow - kill.mono),

@@ -161,7 +161,7 @@ describe('measurement', () => {
     });
     const of = { events, kill, progress, calmFrom: 6000, endedAt: 16_000, offered: 2000 };
     const paced = measure({ ...of, steps });
-    expect(paced).toMatchObject({ steadySamplesPerSecond: 2000, calmP99Ms: 5, p99Ms: 505 });
+    expect(paced).toMatchObject({ steadySamplesPerSecond: 2000, calmP99Ms: 5, p99Ms: 505, p99OfCalm: 101 });
     expect(paced).toMatchObject({ firstTwoSeconds: 1, otherSeconds: 1 });
     const lost = steps.filter(([due]) => due < 12_500 || due >= 12_600);
     expect(measure({ ...of, steps: lost }).otherSeconds).toBe(1);
