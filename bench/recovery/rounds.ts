@@ -16,7 +16,8 @@ export function ofRounds(runs: readonly RunResult[]): RoundsResult {
   for (const name of Object.keys(middle) as (keyof RunResult)[]) {
     const values = runs.map((run) => run[name]).filter((value): value is number => typeof value === 'number');
     if (values.length === 0 || name === 'firstWindowMs') continue;
-    result[name] = median(values);
+    // A figure that some round lacks meets no goal.
+    result[name] = values.length < runs.length ? Number.NaN : median(values);
     spread[name] = [Math.min(...values), Math.max(...values)];
   }
   const sum = (of: (run: RunResult) => number) => runs.reduce((total, run) => total + of(run), 0);

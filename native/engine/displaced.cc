@@ -22,13 +22,14 @@ static constexpr std::uint32_t kFreePart = 32;
 /** Memory is short, too, if this part more of rows would not fit. */
 static constexpr std::uint32_t kGrowthPart = 8;
 
-std::uint32_t Table::surplusOf(std::size_t newKeys, const Memory& memory) const {
+std::uint32_t Table::surplusOf(std::size_t newKeys, bool tight) const {
   const LifePolicy& policy = spec_.policy;
   const std::size_t rows = index_.size() + newKeys;
   std::size_t surplus = policy.maxRows && rows > policy.maxRows ? rows - policy.maxRows : 0;
-  if (policy.forMemory && newKeys && isTight(newKeys, memory)) {
+  if (policy.forMemory && newKeys && tight) {
+    // Slots that are free are memory that new rows may have: only what they lack is made room for.
     const std::size_t free = free_.size() + freed_.size(), wanted = newKeys + extent_ / kFreePart;
-    surplus = std::max(surplus, newKeys + (wanted > free ? wanted - free : 0));
+    if (wanted > free) surplus = std::max(surplus, wanted - free);
   }
   return static_cast<std::uint32_t>(std::min(surplus, kLeastDisplaced + kDisplacedPerKey * newKeys));
 }
@@ -82,7 +83,7 @@ void Shard::keepFitting(RequestTable& r, Plan& plan) {
   const auto free = static_cast<std::uint32_t>(t.freeSlots().size());
   const std::size_t fitting = t.costOf(free) ? 0 : free;
   if (plan.newTags.size() <= fitting) return;
-  plan.table->countRefused(plan.newTags.size() - fitting);
+  plan.unfit = plan.newTags.size() - fitting;
   plan.newTags.resize(fitting);
   const std::size_t bytes = std::size_t{r.width} * 4;
   std::size_t kept = 0;

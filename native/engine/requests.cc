@@ -117,15 +117,25 @@ std::size_t Shard::costOf() const {
 
 // First the budget, then the system; both before anything changes.
 bool Shard::makeRoom() {
+  const auto isStep = [&](std::size_t i) {
+    return request_.tables[i].width && !request_.mode && plans_[i].table->hasPolicy();
+  };
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     Plan& plan = plans_[i];
-    const bool isStep = request_.tables[i].width && !request_.mode && plan.table->hasPolicy();
-    plan.displaced = isStep ? plan.table->surplusOf(plan.newTags.size(), *memory_) : 0;
+    const Table& t = *plan.table;
+    const std::size_t newKeys = plan.newTags.size();
+    plan.unfit = 0;
+    const bool tight = t.spec().policy.forMemory && t.isTight(newKeys, *memory_);
+    plan.displaced = isStep(i) ? t.surplusOf(newKeys, tight) : 0;
   }
   std::size_t cost = costOf();
   if (cost && !memory_->allows(cost)) {
     for (std::size_t i = 0; i < request_.tables.size(); i++) {
-      if (plans_[i].displaced && plans_[i].table->extent()) keepFitting(request_.tables[i], plans_[i]);
+      Plan& plan = plans_[i];
+      const Table& t = *plan.table;
+      if (!isStep(i) || !t.spec().policy.forMemory || !t.extent()) continue;
+      plan.displaced = t.surplusOf(plan.newTags.size(), true);
+      keepFitting(request_.tables[i], plan);
     }
     cost = costOf();
     if (cost && !memory_->allows(cost)) return false;
@@ -138,6 +148,7 @@ bool Shard::makeRoom() {
     // A table with a policy changes its clock, too.
     if (!t.batch().expect(plan.tags.size() + plan.swept + plan.displaced + t.hasPolicy())) return false;
   }
+  for (std::size_t i = 0; i < request_.tables.size(); i++) plans_[i].table->countRefused(plans_[i].unfit);
   return true;
 }
 

@@ -183,7 +183,8 @@ class Shard {
     std::vector<std::uint64_t> newTags;  // pushes: distinct, in order of first occurrence
     std::uint32_t swept = 0;             // pushes: rows that are gone and may be evicted
     std::uint32_t displaced = 0;         // pushes: rows that make room for new ones
-    std::vector<std::uint8_t> kept;      // rows of the request; see `keepFitting`
+    std::size_t unfit = 0;               // pushes: new keys without a slot, see `keepFitting`
+    std::vector<std::uint8_t> kept;      // rows of the others
   };
 
   Table* find(std::uint32_t id) { return const_cast<Table*>(table(id)); }

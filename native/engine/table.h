@@ -138,7 +138,9 @@ class Table {
   /** Many rows are new or have a life that was given. */
   void lookAgain() { runs_.clear(); }
   /** The most rows that are evicted or displaced by a push with so many new keys, to make room. */
-  std::uint32_t surplusOf(std::size_t newKeys, const Memory& memory) const;
+  std::uint32_t surplusOf(std::size_t newKeys, bool tight) const;
+  /** Memory is short for a table with so many new keys. */
+  bool isTight(std::size_t newKeys, const Memory& memory) const;
   /** Adds rows that were not seen for long, and not in step `clock`, to those that go, up to `count` slots in
    * all, and counts them. Slots are ascending before and after. */
   void displace(std::size_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots);
@@ -186,7 +188,6 @@ class Table {
 
  private:
   void rebuild();
-  bool isTight(std::size_t newKeys, const Memory& memory) const;
   bool isSeen(std::uint32_t slot, const Serving& serving) const {
     return !serving.valuesOnly ||
            lifeOf(slot).sightings >= std::max(spec_.policy.admitAt, serving.minSightings);

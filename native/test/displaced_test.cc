@@ -195,6 +195,50 @@ TEST(where_the_budget_is_used_up_new_keys_wait_for_a_slot) {
   CHECK(shard.push(view(encode(1, {whole}, true))) == Status::MemoryLimit);
 }
 
+TEST(no_row_goes_while_slots_are_free_where_memory_is_short) {
+  LifePolicy policy = byMemory();
+  policy.ttl = 50;
+  const TableSpec spec = living(policy);
+  const auto memory = std::make_shared<Memory>(1 << 20);
+  Shard shard(memory, 0, 1, 1);
+  CHECK(!shard.addTable(spec));
+  std::uint64_t next = 1;
+  for (; !shard.stats()[0].counts.displaced; next += 400) {
+    pushed(shard, gradients(spec, range(next, 400)));
+    flushed(shard);
+  }
+  // All of these go by themselves.
+  while (shard.stats()[0].rows > 1) {
+    pushed(shard, gradients(spec, {0}));
+    flushed(shard);
+  }
+  memory->charge(memory->limit() - memory->limit() / 8 - memory->used());
+  CHECK(memory->isTight());
+  const std::uint64_t displaced = shard.stats()[0].counts.displaced;
+  for (int step = 0; step < 20; step++, next += 100) {
+    pushed(shard, gradients(spec, range(next, 100)));
+    flushed(shard);
+  }
+  CHECK_EQ(shard.stats()[0].counts.displaced, displaced);
+  CHECK_EQ(shard.stats()[0].rows, 2001u);
+}
+
+TEST(a_table_with_a_number_of_rows_is_refused_where_the_budget_is_used_up) {
+  const TableSpec spec = living(atMost(100)),
+                  other = tableSpec(5, 5, OptimizerKind::Sgd, InitializerKind::Zeros);
+  const auto memory = std::make_shared<Memory>(1 << 20);
+  Shard shard(memory, 0, 1, 1);
+  CHECK(!shard.addTable(spec) && !shard.addTable(other));
+  pushed(shard, gradients(spec, range(0, 100)));
+  for (std::uint64_t i = 0;; i++) {
+    if (shard.push(view(encode(0, {gradients(other, {i})}, true))) == Status::MemoryLimit) break;
+  }
+  flushed(shard);
+  CHECK(shard.push(view(encode(0, {gradients(spec, range(1000, 5000))}, true))) == Status::MemoryLimit);
+  CHECK_EQ(shard.stats()[0].counts.refused, 0u);
+  CHECK_EQ(shard.stats()[0].rows, 100u);
+}
+
 TEST(rows_are_displaced_while_others_are_absent) {
   const TableSpec spec = living(atMost(300));
   const auto shard = shardWith(spec);

@@ -11,7 +11,7 @@ export interface TablePolicy {
   minFrequency?: { sightings: number; ttl: number } | undefined;
   /**
    * The rows of all shards together. Where a shard has its part of them, new rows displace those that were
-   * not seen for longest, among a few that it looks at.
+   * not seen for long, or seldom, among a few that it looks at.
    */
   maxRows?: number | undefined;
   /** The same where nearly all of a PS's `--memory` is used. */
@@ -30,7 +30,7 @@ export interface LifeCounts {
   displaced: number;
   /** Rows that somebody deleted. */
   deleted: number;
-  /** Gradients that were dropped by `counter`. */
+  /** Gradients that were dropped by `counter`, or by `memory` for want of a slot. */
   refused: number;
 }
 

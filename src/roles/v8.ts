@@ -25,15 +25,16 @@ export function tuneV8(): void {
   for (const setting of SETTINGS) setFlagsFromString(setting);
 }
 
-/** How long V8 optimizes no further function after a loss, and how long it may from then on in any case. */
+/** How long TurboFan optimizes nothing after a loss, and how long it may from then on in any case. */
 const LATER_MS = 10_000;
 const AT_LEAST_MS = 30_000;
 
 let mayPostponeAt = 0;
 
 /**
- * V8 optimizes no further function for a while. Code that runs for the first time would have it optimize
- * dozens of functions just when requests wait for lost rows, and its threads take the cores from them.
+ * TurboFan, V8's optimizing compiler, takes no further function for a while. Code that runs for the first
+ * time would have it optimize dozens of functions just when requests wait for lost rows, and its threads take
+ * the cores from them.
  */
 export function optimizeLater(laterMs = LATER_MS): void {
   const now = performance.now();

@@ -26,7 +26,7 @@ it('optimizes nothing for a while after a loss, and then it does', () => {
     import { optimizeLater, tuneV8 } from ${JSON.stringify(MODULE.href)};
     tuneV8();
     setFlagsFromString('--allow-natives-syntax');
-    const isOptimized = new Function('f', 'return (%GetOptimizationStatus(f) & 16) !== 0;');
+    const isOptimized = new Function('f', 'return (%GetOptimizationStatus(f) & 64) !== 0;');
     const hot = () => {
       const add = new Function('a', 'b', 'let c = a; for (let i = 0; i < 100; i++) c += b * i; return c;');
       let sum = 0;

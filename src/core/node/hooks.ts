@@ -30,8 +30,13 @@ export interface NodeHooks {
    * Takes bytes that only effects of this step still refer to (`CoreHost.discard`). Default: ignores them.
    */
   discard(bytes: Uint8Array): void;
-  /** Memory for an answer, or content of blocks, of so many bytes. Default: of the garbage collector. */
+  /** Memory for an answer of so many bytes. Default: of the garbage collector. */
   answerMemory(bytes: number): AnswerMemory;
+  /**
+   * The same for content of blocks: a frame is built around what is put there. Undefined: sockets hold too
+   * much of it. Default: of the garbage collector.
+   */
+  contentMemory(bytes: number): AnswerMemory | undefined;
   /** True if `proof` is that of the session, which is a range's. Default: every proof is. */
   holds(session: PeerId, proof: Uint8Array | undefined): boolean;
   /**
@@ -46,9 +51,14 @@ export interface NodeHooks {
   surroundings(): Surroundings;
 }
 
+const collected = (bytes: number): AnswerMemory => {
+  return { memory: new Uint8Array(bytes), at: 0, took: () => {}, drop: () => {} };
+};
+
 export const DEFAULT_HOOKS: NodeHooks = {
   discard: () => {},
-  answerMemory: (bytes) => ({ memory: new Uint8Array(bytes), at: 0, took: () => {}, drop: () => {} }),
+  answerMemory: collected,
+  contentMemory: collected,
   holds: () => true,
   unacknowledgedMs: () => undefined,
   disturbed: () => {},

@@ -43,7 +43,7 @@ export class NodeHost implements OwnerHost {
     readonly id: PeerId,
     readonly inc: number,
     readonly policy: Policy,
-    private readonly hooks: Pick<NodeHooks, 'discard' | 'answerMemory' | 'disturbed'>,
+    private readonly hooks: Pick<NodeHooks, 'discard' | 'answerMemory' | 'contentMemory' | 'disturbed'>,
   ) {
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
@@ -95,8 +95,8 @@ export class NodeHost implements OwnerHost {
     this.replies.tell(client, message);
   }
 
-  answerMemory(bytes: number): AnswerMemory {
-    return this.hooks.answerMemory(bytes);
+  contentMemory(bytes: number): AnswerMemory | undefined {
+    return this.hooks.contentMemory(bytes);
   }
 
   discard(bytes: Uint8Array): void {

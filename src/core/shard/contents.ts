@@ -1,17 +1,17 @@
 /**
  * Content of blocks for a sink or a replica. Much of it is read to where its frame has it, right after the
- * list of its blocks, so that it is not copied again (`NodeHooks.answerMemory`).
+ * list of its blocks, so that it is not copied again (`NodeHooks.contentMemory`).
  */
 import type { BlockList, NativeShard } from '../../engine/native.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 import { bytes } from '../shared/bytes.js';
 import { takingForeign } from '../shared/engine.js';
 
-/** Less is cheaper to copy. */
-const OWN_BLOCKS = 16;
+/** Less is cheaper to copy, and nobody of this system asks for more. */
+const [LEAST_BLOCKS, MOST_BLOCKS] = [16, 1024];
 
 /** As `AnswerMemory` of an owner's host. */
-interface ContentMemory {
+export interface ContentMemory {
   readonly memory: Uint8Array;
   readonly at: number;
   took(content: Uint8Array): void;
@@ -29,15 +29,16 @@ export interface ReadBlocks {
 export function readBlocks(
   native: NativeShard,
   list: BlockList,
-  host: { answerMemory(bytes: number): ContentMemory },
+  host: { contentMemory(bytes: number): ContentMemory | undefined },
 ): ReadBlocks {
   const count = list.length / 2;
-  if (count < OWN_BLOCKS) {
+  const isOwn = count >= LEAST_BLOCKS && count <= MOST_BLOCKS;
+  // Blocks of rows that are larger than a block do not fit, and get memory of the garbage collector.
+  const own = isOwn ? host.contentMemory(list.byteLength + count * BLOCK_BYTES) : undefined;
+  if (!own) {
     const { present, bytes: content, lacking } = takingForeign(() => native.read(list));
     return { present, lacking, parts: [bytes(present), content] };
   }
-  // Blocks of rows that are larger than a block do not fit, and get memory of their own.
-  const own = host.answerMemory(list.byteLength + count * BLOCK_BYTES);
   try {
     const at = own.at + list.byteLength;
     const { present, bytes: content, lacking } = takingForeign(() => native.read(list, own.memory, at));

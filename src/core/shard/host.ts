@@ -91,8 +91,8 @@ export interface OwnerHost extends CoreHost {
   answer(client: PeerId, id: number, item: number, rows: Uint8Array): void;
   /** As `answer`, in a message of its own: rows beside them would be copied with them. */
   answerAlone(client: PeerId, id: number, item: number, rows: Uint8Array): void;
-  /** As of the node's hooks: a frame is built around what is put there. */
-  answerMemory(bytes: number): AnswerMemory;
+  /** As of the node's hooks. */
+  contentMemory(bytes: number): AnswerMemory | undefined;
   /** The owner has an open batch: `flush` is called at the end of the turn. */
   markDirty(owner: Deferred): void;
   /**

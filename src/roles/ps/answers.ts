@@ -18,8 +18,12 @@ const MAX_WAITING = 8;
  */
 const MAX_LENT_BYTES = 64 << 20;
 
+/** While sockets hold so many bytes of content, more of it has memory of its own. */
+const MAX_LENT_CONTENT_BYTES = 16 << 20;
+
 export class Answers {
   private readonly memory = new PartMemory(true);
+  private readonly contents = new PartMemory(true);
   private waiting: PartBuffer[] = [];
   /** Buffers of large answers that have all of their rows, and wait for the end of the turn. */
   private gathered: PartBuffer[] = [];
@@ -46,7 +50,16 @@ export class Answers {
 
   /** Memory for an answer that is gathered in several turns. Its client is charged already. */
   open(bytes: number): AnswerMemory {
-    const buffer = this.memory.open(bytes);
+    return this.opened(this.memory.open(bytes));
+  }
+
+  /** Memory for content of blocks. */
+  openContent(bytes: number): AnswerMemory | undefined {
+    if (this.contents.lentBytes >= MAX_LENT_CONTENT_BYTES) return undefined;
+    return this.opened(this.contents.open(bytes));
+  }
+
+  private opened(buffer: PartBuffer): AnswerMemory {
     return {
       memory: buffer.memory,
       at: buffer.at,

@@ -212,13 +212,13 @@ class PsRuntime {
         this.node ??= new PsNode(id, inc, this.native, this.memory, this.policy, {
           discard: (bytes) => this.garbage.push(bytes),
           answerMemory: (bytes) => this.answers.open(bytes),
+          contentMemory: (bytes) => this.answers.openContent(bytes),
           holds: (session, proof) => this.holds(session, proof),
           unacknowledgedMs: (peer, inc) => this.peers.unacknowledgedMs(peer, inc),
           disturbed: () => options.onDisturbed?.(),
           surroundings: () => this.surroundings(),
         });
-        // Set the clock before the first tick: a message that arrives earlier would otherwise look as old as
-        // the machine and time out at once.
+        // Before the first tick: a message that comes earlier would look as old as the machine, and time out.
         this.node.now ||= monotonicMs();
         this.receive(SCHEDULER, 'scheduler', { t: 'map', map }, []);
       },

@@ -27,7 +27,7 @@ const blocksOf = (count: number): Uint32Array =>
 class Host {
   readonly given: { memory: Uint8Array; took: Uint8Array[]; dropped: number }[] = [];
 
-  answerMemory(bytes: number): AnswerMemory {
+  contentMemory(bytes: number): AnswerMemory {
     const at = 8;
     const given = { memory: new Uint8Array(at + bytes).fill(0xaa), took: [] as Uint8Array[], dropped: 0 };
     this.given.push(given);
@@ -63,6 +63,15 @@ describe('content', () => {
     expect(Buffer.compare(parts[1], shard.read(list).bytes)).toBe(0);
     expect(parts[1].buffer).not.toBe(host.given[0]!.memory.buffer);
     expect([host.given[0]!.took, host.given[0]!.dropped]).toEqual([[], 1]);
+  });
+
+  it('is copied where a stranger asks for a million blocks, and where too much is held', () => {
+    const [shard, host] = [shardOf(8), new Host()];
+    const list = new Uint32Array(2 ** 21).fill(999);
+    expect(() => readBlocks(shard, list, host)).toThrow(expect.objectContaining({ code: 'BAD_FRAME' }));
+    expect(host.given).toEqual([]);
+    const { parts } = readBlocks(shard, blocksOf(20), { contentMemory: () => undefined });
+    expect(Buffer.compare(parts[1], shard.read(blocksOf(20)).bytes)).toBe(0);
   });
 
   it('gives its memory back when the list is none', () => {
