@@ -16,7 +16,7 @@ export const RECOVERY_OPTIONS = optionSpec(
     },
     modes: {
       value: 'list',
-      help: 'of codes, codes/60% (of the rate that is possible), codes/idle, none, checkpoint',
+      help: 'of codes, none, checkpoint',
       standard: '4+1,4+1/60%,4+1/idle,1+1,checkpoint',
       smoke: '4+1,4+1/60%,checkpoint',
     },
