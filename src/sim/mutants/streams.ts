@@ -201,6 +201,10 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     from: 'this.native.dropAccumulators();',
     place: 0,
     to: '',
+    scenario: {
+      test: 'test/core/sink/sink.test.ts',
+      because: 'the fence of a sink rises while a recovery collects content',
+    },
   },
   {
     name: 'roll back into the de-duplication table',
