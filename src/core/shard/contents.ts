@@ -6,19 +6,12 @@ import type { BlockList, NativeShard } from '../../engine/native.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 import { bytes } from '../shared/bytes.js';
 import { takingForeign } from '../shared/engine.js';
+import type { OwnerHost } from './host.js';
 
 /** Less is cheaper to copy, and nobody of this system asks for more. */
 const [LEAST_BLOCKS, MOST_BLOCKS] = [16, 1024];
 
-/** As `AnswerMemory` of an owner's host. */
-export interface ContentMemory {
-  readonly memory: Uint8Array;
-  readonly at: number;
-  took(content: Uint8Array): void;
-  drop(): void;
-}
-
-export interface ReadBlocks {
+interface ReadBlocks {
   present: BlockList;
   lacking: BlockList;
   /** The list of present blocks and their bytes, as parts of a message. */
@@ -29,21 +22,18 @@ export interface ReadBlocks {
 export function readBlocks(
   native: NativeShard,
   list: BlockList,
-  host: { contentMemory(bytes: number): ContentMemory | undefined },
+  host: Pick<OwnerHost, 'contentMemory'>,
 ): ReadBlocks {
   const count = list.length / 2;
   const isOwn = count >= LEAST_BLOCKS && count <= MOST_BLOCKS;
   // Blocks of rows that are larger than a block do not fit, and get memory of the garbage collector.
   const own = isOwn ? host.contentMemory(list.byteLength + count * BLOCK_BYTES) : undefined;
-  if (!own) {
-    const { present, bytes: content, lacking } = takingForeign(() => native.read(list));
-    return { present, lacking, parts: [bytes(present), content] };
-  }
+  const at = (own?.at ?? 0) + list.byteLength;
   try {
-    const at = own.at + list.byteLength;
-    const { present, bytes: content, lacking } = takingForeign(() => native.read(list, own.memory, at));
-    if (content.buffer !== own.memory.buffer) {
-      own.drop();
+    const read = () => (own ? native.read(list, own.memory, at) : native.read(list));
+    const { present, bytes: content, lacking } = takingForeign(read);
+    if (!own || content.buffer !== own.memory.buffer) {
+      own?.drop();
       return { present, lacking, parts: [bytes(present), content] };
     }
     const blocks = own.memory.subarray(own.at, own.at + present.byteLength);
@@ -51,7 +41,7 @@ export function readBlocks(
     own.took(content);
     return { present, lacking, parts: [blocks, content] };
   } catch (error) {
-    own.drop();
+    own?.drop();
     throw error;
   }
 }

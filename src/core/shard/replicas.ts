@@ -3,11 +3,10 @@
  * nothing from them. They are in no map, and give no bytes to a recovery. A replica that does not keep up is
  * forgotten. It learns that from the answer to its next probe, and begins again.
  */
-import type { Extent } from '../../engine/native.js';
+import type { BlockList, Extent } from '../../engine/native.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
 import type { CoreHost } from '../shared/host.js';
-import type { ReadBlocks } from './contents.js';
 
 /** A batch as replicas get it. */
 export interface StreamBatch {
@@ -136,7 +135,11 @@ export class ShardReplicas {
   }
 
   /** Sends content that a replica wants. `read` is called after a flush (rule 18), so at position `seq`. */
-  onWant(from: PeerId, { id }: MessageOf<'followWant'>, read: () => ReadBlocks): void {
+  onWant(
+    from: PeerId,
+    { id }: MessageOf<'followWant'>,
+    read: () => { present: BlockList; parts: readonly Uint8Array[] },
+  ): void {
     if (this.replicas.get(from)?.id !== id) return;
     this.shard.flush();
     // The batch that the flush made may have been too much for this replica.

@@ -61,8 +61,8 @@ export const CONTENT_MUTANTS: readonly Mutant[] = [
   {
     name: 'content: the list of blocks is written over the first of them',
     file: 'shard/contents',
-    from: 'const at = own.at + list.byteLength;',
-    to: 'const at = own.at;',
+    from: 'const at = (own?.at ?? 0) + list.byteLength;',
+    to: 'const at = own?.at ?? 0;',
   },
   {
     name: 'content: memory of content is used again while the message waits',
