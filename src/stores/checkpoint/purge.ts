@@ -14,7 +14,7 @@ import { compactCheckpoint } from './compact.js';
 import { DirectoryPlace } from './directory.js';
 import type { LiveOptions } from './live-rows.js';
 import type { Place } from './place.js';
-import { keepNewest, type Removed } from './retention.js';
+import { keepOnly, type Removed } from './retention.js';
 
 /** The result of a purge. */
 export interface Purged {
@@ -63,7 +63,7 @@ async function purge(
   for (const name of segments.keys()) above = Math.max(above, checkpointOfSegment(name)!);
   const only = { above, onlyChanges: above === newest };
   const { number, rows, bytes } = await compactCheckpoint(place, newest, { ...options, ...only });
-  const removed = await keepNewest(place, 1);
+  const removed = await keepOnly(place, number);
   if (place instanceof DirectoryPlace) await place.prepare();
   return { number, ...(number > newest && { compactionOf: newest }), rows, bytes, removed };
 }

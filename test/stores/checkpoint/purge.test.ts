@@ -16,6 +16,7 @@ import {
 import { compactCheckpoint } from '../../../src/stores/checkpoint/compact.js';
 import { DirectoryPlace } from '../../../src/stores/checkpoint/directory.js';
 import { KeySet } from '../../../src/stores/checkpoint/key-set.js';
+import { encodeManifest } from '../../../src/stores/checkpoint/manifest.js';
 import type { Place } from '../../../src/stores/checkpoint/place.js';
 import { purgePlace } from '../../../src/stores/checkpoint/purge.js';
 import { verifyCheckpoint } from '../../../src/stores/checkpoint/verify.js';
@@ -134,6 +135,47 @@ describe('a purge', () => {
     expect(purged).toMatchObject({ number: 3, removed: { checkpoints: [1, 2] } });
     expect((await readManifest(place)).shards).toEqual(later);
     expect((await verifyCheckpoint(place)).bad).toEqual([]);
+  });
+
+  test('never removes the last checkpoint while a job takes its own back', async () => {
+    const place = new DirectoryPlace(temporaryDirectory());
+    const before = await writeSteps(place, [step([1, 2]), step([1], 1)]);
+    const { rows: wanted } = await contentOf(place, before);
+    // The job had looked at the place before the purge wrote its manifest. It writes its own after that, sees
+    // that of the purge, and takes its own back.
+    const late = manifestName(9);
+    let lists = Number.NaN;
+    let isThere = false;
+    const takeBack = async () => {
+      if (isThere) await place.remove([late]);
+      isThere = false;
+    };
+    const racing = Object.assign(Object.create(place) as Place, {
+      put: async (...args: Parameters<Place['put']>) => {
+        const stored = await place.put(...args);
+        if (args[0].endsWith('manifest.json')) lists = 0;
+        return stored;
+      },
+      list: async function* (prefix: string) {
+        if (lists++ === 1) {
+          await place.put(late, [encodeManifest(draftOf(9, before.shards))]);
+          isThere = true;
+        }
+        yield* place.list(prefix);
+      },
+      remove: async (names: string[]) => {
+        await takeBack();
+        await place.remove(names);
+      },
+      get: async (...args: Parameters<Place['get']>) => {
+        if (args[0].endsWith('.safetensors')) await takeBack();
+        return place.get(...args);
+      },
+    });
+    await purgePlace(racing);
+    expect(lists).toBeGreaterThan(1);
+    expect((await verifyCheckpoint(place)).bad).toEqual([]);
+    expect((await contentOf(place, await readManifest(place))).rows).toEqual(wanted);
   });
 
   test('gives up with a code when a job is always first', async () => {
