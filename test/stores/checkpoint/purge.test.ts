@@ -1,7 +1,7 @@
 /** A purge: the rows of the newest checkpoint, and no other byte of rows in any file. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -21,6 +21,7 @@ import type { Place } from '../../../src/stores/checkpoint/place.js';
 import { purgePlace } from '../../../src/stores/checkpoint/purge.js';
 import { verifyCheckpoint } from '../../../src/stores/checkpoint/verify.js';
 import { contentOf, increments, writeSteps } from './increments.js';
+import { ENDPOINT, makeBucket, s3Place } from './s3-server.js';
 import { draftOf, random, rows, store, TABLES, temporaryDirectory, writeShards } from './support.js';
 
 const [ITEMS, OTHER] = TABLES as [(typeof TABLES)[0], (typeof TABLES)[0]];
@@ -233,9 +234,9 @@ test('a compaction never stands before what was written since the checkpoint tha
 
 const ROOM = new URL('../../../dist/src/stores/checkpoint/', import.meta.url).href;
 const PURGER = `
-const { DirectoryPlace } = await import(${JSON.stringify(ROOM)} + 'directory.js');
+const { openPlace } = await import(${JSON.stringify(ROOM)} + 'open.js');
 const { purgePlace } = await import(${JSON.stringify(ROOM)} + 'purge.js');
-const place = new DirectoryPlace(process.argv[1]);
+const place = await openPlace(process.argv[1]);
 let left = Number(process.argv[2]);
 for (const name of ['put', 'remove']) {
   const original = place[name].bind(place);
@@ -244,33 +245,50 @@ for (const name of ['put', 'remove']) {
     return original(...args);
   };
 }
-await purgePlace(place);`;
+await purgePlace(place);
+await place.close();`;
 
-test('SIGKILL at every step of a purge: the place restores, and the next purge completes', async () => {
-  const key = BigInt(0xabcdef0123);
-  for (let steps = 0; ; steps++) {
-    const directory = temporaryDirectory();
-    const place = new DirectoryPlace(directory);
-    const before = await writeSteps(place, [step([1, Number(key), 2]), step([Number(key)], 1), step([3, 4])]);
-    const { rows: wanted } = await contentOf(place, before);
-    writeFileSync(join(directory, 'notes'), 'kept');
-    const orphan = segmentName({ number: 4, attempt: 'dddddddd' }, { group: 0, member: 0 }, 0);
-    await place.put(orphan, [littleEndian(key)]);
-    const args = ['--input-type=module', '-e', PURGER, directory, `${steps}`];
-    const child = spawn(process.execPath, args, { stdio: ['ignore', 'inherit', 'inherit'] });
-    onTestFinished(() => void child.kill('SIGKILL'));
-    const [code, signal] = (await once(child, 'exit')) as [number | null, string | null];
-    const newest = await readManifest(place);
-    expect((await contentOf(place, newest)).rows).toEqual(wanted);
-    expect((await verifyCheckpoint(place)).bad).toEqual([]);
-    await purgePlace(new DirectoryPlace(directory));
-    expect(bytesBelow(directory).includes(littleEndian(key))).toBe(false);
-    expect((await contentOf(place, await readManifest(place))).rows).toEqual(wanted);
-    if (code === 0) {
-      // A segment, the manifest, old manifests, and files that are not listed any more.
-      expect(steps).toBe(4);
-      break;
+const kinds: [string, () => Promise<string>, (url: string) => Promise<Place>][] = [
+  ['a directory', async () => temporaryDirectory(), async (url) => new DirectoryPlace(url)],
+];
+if (ENDPOINT)
+  kinds.push(['an object store', async () => `s3://${await makeBucket()}/place`, (url) => s3Place(url)]);
+
+/** Every byte of every file of a place. */
+async function bytesIn(place: Place): Promise<Buffer> {
+  const files: Uint8Array[] = [];
+  for await (const { name } of place.list('')) files.push(await place.get(name));
+  return Buffer.concat(files);
+}
+
+test.each(kinds)(
+  'SIGKILL at every step of a purge of %s: the place restores, and the next purge completes',
+  async (_, newUrl, open) => {
+    const key = BigInt(0xabcdef0123);
+    const steps = [step([1, Number(key), 2]), step([Number(key)], 1), step([3, 4])];
+    for (let kill = 0; ; kill++) {
+      const url = await newUrl();
+      const place = await open(url);
+      const { rows: wanted } = await contentOf(place, await writeSteps(place, steps));
+      const orphan = segmentName({ number: 4, attempt: 'dddddddd' }, { group: 0, member: 0 }, 0);
+      await place.put(orphan, [littleEndian(key)]);
+      const env = { ...process.env, ...(ENDPOINT && { KINTSUGI_S3_ENDPOINT: ENDPOINT }) };
+      const args = ['--input-type=module', '-e', PURGER, url, `${kill}`];
+      const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'inherit', 'ignore'] });
+      onTestFinished(() => void child.kill('SIGKILL'));
+      const [code, signal] = (await once(child, 'exit')) as [number | null, string | null];
+      expect((await contentOf(place, await readManifest(place))).rows).toEqual(wanted);
+      expect((await verifyCheckpoint(place)).bad).toEqual([]);
+      await purgePlace(await open(url));
+      expect((await bytesIn(place)).includes(littleEndian(key))).toBe(false);
+      expect((await contentOf(place, await readManifest(place))).rows).toEqual(wanted);
+      if (code === 0) {
+        // A segment, the manifest, old manifests, and files that are not listed any more.
+        expect(kill).toBe(4);
+        break;
+      }
+      expect(signal).toBe('SIGKILL');
     }
-    expect(signal).toBe('SIGKILL');
-  }
-});
+  },
+  60_000,
+);
