@@ -5,7 +5,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { manifestName, segmentName } from '../../../src/protocol/checkpoints.js';
+import { manifestName, type SavedShard, segmentName } from '../../../src/protocol/checkpoints.js';
 import {
   checkpointNumbers,
   listPlace,
@@ -138,30 +138,20 @@ describe('a purge', () => {
     expect((await verifyCheckpoint(place)).bad).toEqual([]);
   });
 
-  test('never removes the last checkpoint while a job takes its own back', async () => {
-    const place = new DirectoryPlace(temporaryDirectory());
-    const before = await writeSteps(place, [step([1, 2]), step([1], 1)]);
-    const { rows: wanted } = await contentOf(place, before);
-    // The job had looked at the place before the purge wrote its manifest. It writes its own after that, sees
-    // that of the purge, and takes its own back.
-    const late = manifestName(9);
+  /**
+   * A job had looked at the place before the purge wrote its manifest. It writes its own when the purge has
+   * looked again and is about to remove the others.
+   */
+  function racing(place: Place, publish: () => Promise<void>, takeBack: () => Promise<void>): Place {
     let lists = Number.NaN;
-    let isThere = false;
-    const takeBack = async () => {
-      if (isThere) await place.remove([late]);
-      isThere = false;
-    };
-    const racing = Object.assign(Object.create(place) as Place, {
+    return Object.assign(Object.create(place) as Place, {
       put: async (...args: Parameters<Place['put']>) => {
         const stored = await place.put(...args);
         if (args[0].endsWith('manifest.json')) lists = 0;
         return stored;
       },
       list: async function* (prefix: string) {
-        if (lists++ === 1) {
-          await place.put(late, [encodeManifest(draftOf(9, before.shards))]);
-          isThere = true;
-        }
+        if (lists++ === 1) await publish();
         yield* place.list(prefix);
       },
       remove: async (names: string[]) => {
@@ -173,10 +163,40 @@ describe('a purge', () => {
         return place.get(...args);
       },
     });
-    await purgePlace(racing);
-    expect(lists).toBeGreaterThan(1);
+  }
+
+  test('never removes the last checkpoint while a job takes its own back', async () => {
+    const place = new DirectoryPlace(temporaryDirectory());
+    const before = await writeSteps(place, [step([1, 2]), step([1], 1)]);
+    const { rows: wanted } = await contentOf(place, before);
+    const late = manifestName(9);
+    let there: boolean | undefined;
+    const publish = async () => {
+      if (there === undefined) await place.put(late, [encodeManifest(draftOf(9, before.shards))]);
+      there ??= true;
+    };
+    const takeBack = async () => {
+      if (there) await place.remove([late]);
+      there &&= false;
+    };
+    await purgePlace(racing(place, publish, takeBack));
+    expect(there).toBe(false);
     expect((await verifyCheckpoint(place)).bad).toEqual([]);
     expect((await contentOf(place, await readManifest(place))).rows).toEqual(wanted);
+  });
+
+  test('never removes what a job has written after it', async () => {
+    const place = new DirectoryPlace(temporaryDirectory());
+    await writeSteps(place, [step([1, 2]), step([1], 1)]);
+    let later: SavedShard[] | undefined;
+    const publish = async () => {
+      later ??= await writeShards(place, 9, 77);
+      await publishCheckpoint(place, draftOf(9, later));
+    };
+    await purgePlace(racing(place, publish, async () => undefined));
+    expect((await readManifest(place)).shards).toEqual(later);
+    expect(await checkpointNumbers(place)).toEqual([9]);
+    expect((await verifyCheckpoint(place)).bad).toEqual([]);
   });
 
   test('gives up with a code when a job is always first', async () => {
@@ -227,7 +247,9 @@ test('a compaction never stands before what was written since the checkpoint tha
       return place.put(...args);
     },
   });
-  const compacting = compactCheckpoint(overtaken, 2, { above: 5 });
+  // All files are written again, so the compaction adds to none.
+  const forgotten = new Map([[ITEMS.name, setOf(1n)]]);
+  const compacting = compactCheckpoint(overtaken, 2, { above: 5, forgotten });
   await expect(compacting).rejects.toMatchObject({ code: 'CHECKPOINT_TAKEN' });
   expect(await checkpointNumbers(place)).toEqual([1, 2, 3]);
 });
