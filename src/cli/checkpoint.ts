@@ -8,6 +8,7 @@ import { CHECKPOINT_PLAN, type SavePlan } from '../protocol/saving.js';
 import { listCheckpoints } from '../stores/checkpoint/checkpoints.js';
 import { compactCheckpoint } from '../stores/checkpoint/compact.js';
 import { withExistingPlace } from '../stores/checkpoint/open.js';
+import { purgePlace } from '../stores/checkpoint/purge.js';
 import { deleteCheckpoint } from '../stores/checkpoint/retention.js';
 import { verifyCheckpoint } from '../stores/checkpoint/verify.js';
 import {
@@ -37,6 +38,9 @@ interface SetFlags extends ConnectFlags {
 }
 interface PlaceFlags {
   json: boolean;
+}
+interface CompactFlags extends PlaceFlags {
+  purge: boolean;
 }
 interface DeleteFlags extends PlaceFlags {
   newest: boolean;
@@ -128,7 +132,17 @@ async function runVerify(text: string, flags: PlaceFlags): Promise<void> {
   throw new RunFailure('BAD_CHECKPOINT', `checkpoint ${found.number}: ${problems}`);
 }
 
-async function runCompact(text: string, flags: PlaceFlags): Promise<void> {
+async function runPurge(text: string, flags: CompactFlags): Promise<void> {
+  const purged = await withExistingPlace(absolutePlace(text), (place) => purgePlace(place));
+  const { number, compactionOf, rows, bytes, removed } = purged;
+  const sizes = `${countText(rows)} rows, ${bytesText(bytes)}`;
+  const what = compactionOf === undefined ? 'is as it was' : `has the content of ${compactionOf}`;
+  const gone = `${removed.checkpoints.length} checkpoints and ${removed.files} files are removed`;
+  print(flags.json, purged, `checkpoint ${number} ${what}: ${sizes}; ${gone}`);
+}
+
+async function runCompact(text: string, flags: CompactFlags): Promise<void> {
+  if (flags.purge) return runPurge(text, flags);
   const { number, compactionOf, rows, bytes } = await withExistingPlace(absolutePlace(text), (place) =>
     compactCheckpoint(place),
   );
@@ -196,7 +210,9 @@ export function registerCheckpoint(program: Command): void {
     '<place>',
     place,
     'Write the newest checkpoint again with every row once, under the next number.',
-  ).action(runCompact);
+  )
+    .option('--purge', 'remove all others, so that no file has a row that was deleted or replaced', false)
+    .action(runCompact);
   ofPlace('delete', '<place@number>', one, 'Delete a checkpoint, and the files that no other one needs.')
     .option('--newest', 'also when it is the newest, on which the next one builds', false)
     .action(runDelete);

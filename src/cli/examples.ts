@@ -37,6 +37,7 @@ export const EXAMPLES: Readonly<Record<string, string>> = {
   'checkpoint verify': 'kintsugi checkpoint verify s3://bucket/job@12',
   'checkpoint compact': 'kintsugi checkpoint compact s3://bucket/job',
   'checkpoint delete': 'kintsugi checkpoint delete s3://bucket/job@12',
+  forget: `kintsugi forget users --keys keys.txt ${AT}`,
   restore: `kintsugi restore s3://bucket/job --only-lost ${AT}`,
   export: `kintsugi export s3://models/ranker --every 20s --tables users,items ${AT}`,
   save: `kintsugi save /backups/monday ${AT}`,

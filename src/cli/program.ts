@@ -31,6 +31,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Register>>> = {
   operator: async () => (await import('./operator.js')).registerOperator,
   table: async () => (await import('./table.js')).registerTable,
   checkpoint: async () => (await import('./checkpoint.js')).registerCheckpoint,
+  forget: async () => (await import('./forget.js')).registerForget,
   restore: async () => (await import('./restore.js')).registerRestore,
   export: async () => (await import('./export.js')).registerExport,
   save: async () => (await import('./save.js')).registerSave,

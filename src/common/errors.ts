@@ -13,6 +13,7 @@ export const ERROR_CODES = {
   BAD_CHECKPOINT: 'a file of a checkpoint is missing, truncated or altered, or of a version that is not read',
   CHECKPOINT_MISSING: 'there is no such checkpoint',
   CHECKPOINT_TAKEN: 'another writer has written the checkpoint of this number',
+  KEYS_FOUND: 'files, or the job, have keys that were looked for',
   PLACE_FAILED: 'the place of checkpoints cannot be reached, read or written',
   BAD_FRAME: 'a message is truncated, oversized or of an unknown kind',
   UNKNOWN_TABLE: 'no table of that name exists',

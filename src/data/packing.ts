@@ -7,6 +7,8 @@ import { createGunzip, createGzip } from 'node:zlib';
 import { createUnzstd } from './zstd.js';
 
 interface Packing {
+  /** The first bytes of such a file. */
+  magic: readonly number[];
   /** A stream that decompresses. `chunkBytes`: size of the chunks that it gives. */
   unpack(chunkBytes: number): Duplex | Promise<Duplex>;
   /** A stream that compresses, for files that this program writes. */
@@ -15,10 +17,11 @@ interface Packing {
 
 const PACKINGS: Readonly<Record<string, Packing>> = {
   '.gz': {
+    magic: [0x1f, 0x8b],
     unpack: (chunkSize) => createGunzip({ chunkSize }),
     pack: () => createGzip({ level: 4 }),
   },
-  '.zst': { unpack: createUnzstd },
+  '.zst': { magic: [0x28, 0xb5, 0x2f, 0xfd], unpack: createUnzstd },
 };
 
 /** All endings, as help and messages list them. */
@@ -35,4 +38,9 @@ export function packing(file: string): { name: string; ending?: string; packing?
 /** True for a compressed file: it can only be read from its start. */
 export function isPacked(file: string): boolean {
   return packing(file).ending !== undefined;
+}
+
+/** The compression that the first bytes of a file say, whatever its name; undefined: none that is known. */
+export function packingOf(head: Uint8Array): Packing | undefined {
+  return Object.values(PACKINGS).find(({ magic }) => magic.every((byte, i) => head[i] === byte));
 }

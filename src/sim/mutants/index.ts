@@ -6,6 +6,7 @@ import { DROP_MUTANTS } from './drops.js';
 import { LIFE_MUTANTS } from './life.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
+import { PURGE_MUTANTS } from './purge.js';
 import { RECEIVED_MUTANTS } from './received.js';
 import { REPLICA_MUTANTS } from './replicas.js';
 import { SAVING_MUTANTS } from './saving.js';
@@ -34,4 +35,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...SETTING_MUTANTS,
   ...DROP_MUTANTS,
   ...LIFE_MUTANTS,
+  ...PURGE_MUTANTS,
 ];

@@ -2,6 +2,8 @@
  * Compaction: the newest checkpoint again, with every row once. It is published as the next number, so no
  * manifest and no file that anybody may be reading changes. A job that writes that number at the same time,
  * or a later one either wins, and this fails with CHECKPOINT_TAKEN, or takes the next one.
+ *
+ * A purge (purge.ts) leaves out rows of some keys besides, and takes a number above those of all files.
  */
 import { randomBytes } from 'node:crypto';
 import { KintsugiError } from '../../common/errors.js';
@@ -16,15 +18,28 @@ import {
 import type { DedupEntry } from '../../protocol/messages.js';
 import { checkpointNumbers, numberAfter, publishNewest, readManifest, storeSegment } from './checkpoints.js';
 import { wordsOf } from './layout.js';
-import { copyRuns, countRows, hasIncrements, type LiveOptions, liveRows, type RowRun } from './live-rows.js';
+import {
+  copyRuns,
+  countRows,
+  type ForgottenKeys,
+  hasIncrements,
+  type LiveOptions,
+  liveRows,
+  type RowRun,
+} from './live-rows.js';
 import type { Place } from './place.js';
 import type { TableRead, TableToWrite } from './segment.js';
+import { readSegments } from './verify.js';
 
 export interface CompactOptions extends LiveOptions {
   /** Called after every shard, with the number of shards so far and of all. */
   onProgress?: ((shards: number, total: number) => void) | undefined;
   /** Bytes of rows in a segment. Default: 16 MiB. */
   segmentBytes?: number | undefined;
+  /** The new number is above this one. Default: that of the newest checkpoint. */
+  above?: number | undefined;
+  /** Where every file would stay, there is no new checkpoint, and the newest one is returned. */
+  onlyChanges?: boolean | undefined;
 }
 
 /**
@@ -46,7 +61,7 @@ export async function compactCheckpoint(
   }
   const draft: CheckpointDraft = {
     ...draftOf(manifest),
-    number: numberAfter(place, manifest.number),
+    number: numberAfter(place, Math.max(manifest.number, options.above ?? 0)),
     attempt: randomBytes(4).toString('hex'),
     compactionOf: manifest.number,
     shards: [],
@@ -57,7 +72,9 @@ export async function compactCheckpoint(
       draft.shards.push(await compaction.compact(shard));
       options.onProgress?.(draft.shards.length, manifest.shards.length);
     }
-    return (await publishNewest(place, draft, options)).manifest;
+    const isSame = draft.shards.every((shard, i) => shard === manifest.shards[i]);
+    if (isSame && options.onlyChanges) return manifest;
+    return (await publishNewest(place, draft, { signal: options.signal })).manifest;
   } catch (error) {
     // If the answer was lost, the manifest may be there, so all files stay.
     const isKnown = error instanceof KintsugiError && error.code !== 'PLACE_FAILED';
@@ -89,7 +106,7 @@ class Compaction {
   ) {}
 
   async compact(shard: SavedShard): Promise<SavedShard> {
-    if (!hasIncrements(shard)) return shard;
+    if (!hasIncrements(shard) && !(await this.hasForgotten(shard))) return shard;
     const output = new CompactOutput(this.place, this.draft, shard, this.options, this.written);
     let sessions: DedupEntry[] | undefined;
     for await (const live of liveRows(this.place, this.manifest, shard, this.options)) {
@@ -97,6 +114,19 @@ class Compaction {
       for (const { table, runs } of live.tables) await output.add(table, runs);
     }
     return { ...shard, since: 0, segments: await output.finish(sessions) };
+  }
+
+  /** Whether a file of a shard has keys that are to be left out. */
+  private async hasForgotten(shard: SavedShard): Promise<boolean> {
+    const { forgotten = new Map(), signal } = this.options;
+    const tables = this.manifest.tables.filter(
+      ({ name, pool }) => forgotten.has(name) && pool === shard.pool,
+    );
+    if (tables.length === 0) return false;
+    const wanted = shard.segments.map((ref) => ({ shard, ref }));
+    for await (const { segment } of readSegments(this.place, this.manifest, wanted, signal))
+      if (segment.tables.some((table) => keysIn(table, forgotten) > 0)) return true;
+    return false;
   }
 }
 
@@ -149,6 +179,12 @@ class CompactOutput {
     this.tables.clear();
     this.bytes = 0;
   }
+}
+
+/** Keys of a table of a segment that are to be left out, those of rows that are gone included. */
+function keysIn({ name, keys, removed }: TableRead, forgotten: ForgottenKeys): number {
+  const set = forgotten.get(name);
+  return set ? set.countOf(keys) + set.countOf(removed) : 0;
 }
 
 interface CompactRows extends TableToWrite {

@@ -159,7 +159,7 @@ export class DirectoryPlace implements Place {
    * Once for each opened place, and again after a failure: makes the folders, and removes what dead writers
    * left.
    */
-  private prepare(): Promise<void> {
+  prepare(): Promise<void> {
     this.prepared ??= makeFolder(join(this.root, PARTIAL))
       .then(() => sweep(join(this.root, PARTIAL)))
       .catch((error: unknown) => {

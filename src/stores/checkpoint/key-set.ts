@@ -8,10 +8,28 @@ export class KeySet {
     return this.slots.byteLength;
   }
 
+  get size(): number {
+    return this.count;
+  }
+
   has(low: number, high: number): boolean {
     const { slots } = this;
+    if (low === FREE && high === FREE) return false;
     const at = this.find(low, high);
     return slots[at] === low && slots[at + 1] === high;
+  }
+
+  addAll(keys: BigUint64Array): void {
+    const words = wordsOfKeys(keys);
+    for (let at = 0; at < words.length; at += 2) this.add(words[at]!, words[at + 1]!);
+  }
+
+  /** Keys of the array that are in the set; one that comes twice counts twice. */
+  countOf(keys: BigUint64Array): number {
+    const words = wordsOfKeys(keys);
+    let count = 0;
+    for (let at = 0; at < words.length; at += 2) if (this.has(words[at]!, words[at + 1]!)) count++;
+    return count;
   }
 
   /** Adds a key; false: it was there. */
@@ -51,6 +69,11 @@ export class KeySet {
 }
 
 const FREE = 0xffffffff;
+
+/** Two words of each key, the lower one first; the same memory. */
+export function wordsOfKeys({ buffer, byteOffset, length }: BigUint64Array): Uint32Array {
+  return new Uint32Array(buffer, byteOffset, 2 * length);
+}
 
 function freeSlots(count: number): Uint32Array {
   return new Uint32Array(2 * count).fill(FREE);

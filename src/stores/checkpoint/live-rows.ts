@@ -13,16 +13,21 @@ import {
   type SegmentRef,
 } from '../../protocol/checkpoints.js';
 import type { DedupEntry } from '../../protocol/messages.js';
-import { KeySet, mix } from './key-set.js';
+import { KeySet, mix, wordsOfKeys } from './key-set.js';
 import type { Place } from './place.js';
 import type { TableRead } from './segment.js';
 import { readSegments } from './verify.js';
 
 export interface LiveOptions {
+  /** Keys whose rows are left out, by the name of their table. */
+  forgotten?: ForgottenKeys | undefined;
   /** Memory for keys of increments of a shard, about. Default: 64 MiB. */
   indexBytes?: number | undefined;
   signal?: AbortSignal | undefined;
 }
+
+/** Keys whose rows are to go, by the name of their table. */
+export type ForgottenKeys = ReadonlyMap<string, KeySet>;
 
 const INDEX_BYTES = 64 * 1024 * 1024;
 /** Bytes of the index for a key, on average. */
@@ -67,7 +72,7 @@ export async function* liveRows(
   place: Place,
   manifest: Manifest,
   shard: SavedShard,
-  { indexBytes = INDEX_BYTES, signal }: LiveOptions = {},
+  { indexBytes = INDEX_BYTES, forgotten, signal }: LiveOptions = {},
 ): AsyncGenerator<LiveSegment> {
   const [oldest = [], ...increments] = partsOf(shard);
   const keys = increments.flat().reduce((sum, { rows }) => sum + rows, 0);
@@ -80,36 +85,41 @@ export async function* liveRows(
       const tables = segment.tables.map((table) => {
         if (!seen.has(table.name)) seen.set(table.name, new KeySet());
         const isIncrement = !oldest.includes(ref);
-        return { table, runs: newRows(table, seen.get(table.name)!, isIncrement, pass, passes) };
+        const isWanted = isIn(forgotten?.get(table.name), pass, passes);
+        return { table, runs: newRows(table, seen.get(table.name)!, isIncrement, isWanted) };
       });
       yield { tables, sessions: segment.sessions };
     }
   }
 }
 
-/** The rows of a table that no newer segment had, among the keys of this pass. */
+/** Whether a key is of this pass, and is not to be left out. */
+function isIn(forgotten: KeySet | undefined, pass: number, passes: number) {
+  return (low: number, high: number): boolean =>
+    (passes === 1 || mix(high, low) % passes === pass) && !forgotten?.has(low, high);
+}
+
+/** The rows of a table that no newer segment had, of keys that are wanted. */
 function newRows(
   { keys, removed }: TableRead,
   seen: KeySet,
   isIncrement: boolean,
-  pass: number,
-  passes: number,
+  isWanted: (low: number, high: number) => boolean,
 ): RowRun[] {
-  const words = (array: BigUint64Array) => new Uint32Array(array.buffer, array.byteOffset, 2 * array.length);
   const runs: RowRun[] = [];
-  const of = words(keys);
+  const of = wordsOfKeys(keys);
   for (let row = 0; row < keys.length; row++) {
     const [low, high] = [of[2 * row]!, of[2 * row + 1]!];
-    if (passes > 1 && mix(high, low) % passes !== pass) continue;
+    if (!isWanted(low, high)) continue;
     if (isIncrement ? !seen.add(low, high) : seen.has(low, high)) continue;
     const last = runs.at(-1);
     if (last?.[1] === row) last[1]++;
     else runs.push([row, row + 1]);
   }
-  const gone = words(removed);
+  const gone = wordsOfKeys(removed);
   for (let row = 0; isIncrement && row < removed.length; row++) {
     const [low, high] = [gone[2 * row]!, gone[2 * row + 1]!];
-    if (passes === 1 || mix(high, low) % passes === pass) seen.add(low, high);
+    if (isWanted(low, high)) seen.add(low, high);
   }
   return runs;
 }

@@ -61,6 +61,22 @@ export async function deleteCheckpoint(
   return removeCheckpoints(place, present, [number], new Manifests(place));
 }
 
+/**
+ * Removes every checkpoint but the newest, and every file that it does not list. A newer manifest may be one
+ * that its writer takes back: then nothing is removed. @throws CHECKPOINT_TAKEN when `number` is not the
+ * newest, PLACE_FAILED
+ */
+export async function keepOnly(place: Place, number: number): Promise<Removed> {
+  const present = await lookAt(place);
+  const { newest, numbers } = present;
+  if (newest !== number || numbers.at(-1) !== number) {
+    const text = `${place.url} has checkpoint ${numbers.at(-1) ?? newest}, and not ${number} as its newest`;
+    throw new KintsugiError('CHECKPOINT_TAKEN', text);
+  }
+  const others = numbers.filter((each) => each !== number);
+  return removeCheckpoints(place, present, others, new Manifests(place));
+}
+
 /** Files of a place. All manifests up to `newest` are among them. */
 interface Present extends Listing {
   newest: number;

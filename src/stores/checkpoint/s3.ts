@@ -243,6 +243,16 @@ export class S3Place implements Place {
     await Promise.all(Array.from({ length: Math.min(REMOVALS, names.length) }, remover));
   }
 
+  /** True: versions of files that are removed stay in the bucket. A store that does not say has none. */
+  async keepsRemoved(): Promise<boolean> {
+    const asked = this.client.send(new this.sdk.GetBucketVersioningCommand({ Bucket: this.bucket }));
+    // Many who may read a bucket may not ask for its settings.
+    return asked.then(
+      ({ Status: status }) => status !== undefined,
+      () => false,
+    );
+  }
+
   async close(): Promise<void> {
     this.client.destroy();
   }

@@ -1,11 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Manifest, manifestName, type SavedShard } from '../../../src/protocol/checkpoints.js';
-import { bytesOf } from '../../../src/stores/checkpoint/bytes.js';
+import { manifestName } from '../../../src/protocol/checkpoints.js';
 import {
   checkpointNumbers,
   publishCheckpoint,
-  readManifest,
   readSegment,
 } from '../../../src/stores/checkpoint/checkpoints.js';
 import { compactCheckpoint } from '../../../src/stores/checkpoint/compact.js';
@@ -14,76 +12,15 @@ import { KeySet } from '../../../src/stores/checkpoint/key-set.js';
 import type { Place } from '../../../src/stores/checkpoint/place.js';
 import { keepNewest } from '../../../src/stores/checkpoint/retention.js';
 import { verifyCheckpoint } from '../../../src/stores/checkpoint/verify.js';
-import { draftOf, random, rows, shardOf, store, TABLES, temporaryDirectory, writeShards } from './support.js';
-
-/** Content of a restore: the bytes of every row, by shard, table and key; and if all came once. */
-async function contentOf(
-  place: Place,
-  manifest: Manifest,
-): Promise<{ rows: Map<string, string>; once: boolean }> {
-  const content = new Map<string, string>();
-  let count = 0;
-  for (const shard of manifest.shards) {
-    for (const ref of shard.segments) {
-      const { tables } = await readSegment(place, ref);
-      for (const { name, dim, keys, values, state, removed } of tables) {
-        const key = (of: bigint) => `${shard.shard}/${name}/${of}`;
-        for (const gone of removed) content.delete(key(gone));
-        const width = state.length / Math.max(1, keys.length);
-        for (const [i, of] of keys.entries()) {
-          const parts = [values.subarray(i * dim, (i + 1) * dim), state.subarray(i * width, (i + 1) * width)];
-          content.set(key(of), parts.map((part) => Buffer.from(bytesOf(part)).toString('hex')).join());
-          count++;
-        }
-      }
-    }
-  }
-  return { rows: content, once: count === content.size };
-}
-
-/** Each checkpoint writes some keys, as rows or as removed, in several segments. */
-const increments = fc.array(
-  fc.record({
-    keys: fc.uniqueArray(fc.integer({ min: 0, max: 40 }), { maxLength: 25 }),
-    removed: fc.integer({ min: 0, max: 5 }),
-    segments: fc.integer({ min: 1, max: 3 }),
-  }),
-  { minLength: 1, maxLength: 5 },
-);
-
-async function write(
-  place: Place,
-  steps: readonly { keys: number[]; removed: number; segments: number }[],
-): Promise<Manifest> {
-  const next = random(steps.length);
-  let segments: SavedShard['segments'] = [];
-  const still = await writeShards(place, 1);
-  for (const [i, { keys, removed, segments: count }] of steps.entries()) {
-    const number = i + 1;
-    const gone = number === 1 ? [] : keys.slice(0, removed);
-    const kept = keys.slice(gone.length);
-    for (let part = 0; part < count; part++) {
-      const of = (list: number[]) => list.filter((_, at) => at % count === part).map(BigInt);
-      const [table, other] = TABLES as [(typeof TABLES)[0], (typeof TABLES)[0]];
-      const first = { ...rows(table, of(kept), next), removed: [BigUint64Array.from(of(gone))] };
-      const to = { number, attempt: 'cccccccc', shard: 0, part, position: number };
-      const isLast = part === count - 1;
-      const sessions = isLast
-        ? ([[5, number, [[number, 'LIMIT']]]] as [[number, number, [[number, 'LIMIT']]]])
-        : undefined;
-      segments = [...segments, await store(place, to, [first, rows(other, of(kept), next)], sessions)];
-    }
-    await publishCheckpoint(place, draftOf(number, [shardOf(0, segments, number), still[1]!]));
-  }
-  return readManifest(place);
-}
+import { contentOf, increments, writeSteps } from './increments.js';
+import { draftOf, random, temporaryDirectory, writeShards } from './support.js';
 
 describe('compaction', () => {
   test('keeps every row and no other, each once, also in several passes', async () => {
     await fc.assert(
       fc.asyncProperty(increments, fc.constantFrom(16, 200, undefined), async (steps, indexBytes) => {
         const place = new DirectoryPlace(temporaryDirectory());
-        const before = await write(place, steps);
+        const before = await writeSteps(place, steps);
         const { rows: wanted } = await contentOf(place, before);
         const manifest = await compactCheckpoint(place, undefined, { indexBytes, segmentBytes: 600 });
         const found = await contentOf(place, manifest);
@@ -108,7 +45,7 @@ describe('compaction', () => {
 
   test('leaves shards of one part as they are', async () => {
     const place = new DirectoryPlace(temporaryDirectory());
-    const before = await write(place, [{ keys: [1, 2], removed: 0, segments: 2 }]);
+    const before = await writeSteps(place, [{ keys: [1, 2], removed: 0, segments: 2 }]);
     const manifest = await compactCheckpoint(place, 1);
     expect(manifest.shards).toEqual(before.shards);
     expect(manifest.parents).toEqual([1]);
@@ -117,7 +54,7 @@ describe('compaction', () => {
   test('takes the newest only, and loses to a job that writes the same number', async () => {
     const place = new DirectoryPlace(temporaryDirectory());
     const steps = [1, 2, 3].map((key) => ({ keys: [key], removed: 0, segments: 1 }));
-    await write(place, steps);
+    await writeSteps(place, steps);
     await expect(compactCheckpoint(place, 2)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
     await expect(compactCheckpoint(place, 7)).rejects.toMatchObject({ code: 'CHECKPOINT_MISSING' });
     const jobWins = async () => {
@@ -144,7 +81,7 @@ describe('compaction', () => {
 
   test('is taken back when a job has published a newer one, and removed its files', async () => {
     const place = new DirectoryPlace(temporaryDirectory());
-    await write(
+    await writeSteps(
       place,
       [1, 2, 3].map((key) => ({ keys: [key], removed: 0, segments: 1 })),
     );
