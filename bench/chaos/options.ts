@@ -1,7 +1,7 @@
 /** Options of `bench chaos`. */
 import { randomBytes } from 'node:crypto';
 import { absolutePlace } from '../../src/cli/checkpoint-flags.js';
-import { duration } from '../../src/cli/flags.js';
+import { duration } from '../../src/cli/values.js';
 import { parseCode, poolsFor } from '../../src/core/placement/job.js';
 import { bad, LOG_FLAG, type OptionsOf, optionSpec, QUIET_FLAG, whole } from '../common/flags.js';
 

@@ -76,9 +76,10 @@ function addRuns(file: string, runs: readonly RunResult[]): void {
 /** @throws BAD_ARGUMENT, NOT_ENOUGH_NODES, TIMEOUT when something hangs */
 export async function run(options: RecoveryOptions): Promise<void> {
   const report = new BenchReport('recovery', options);
-  const { ps, dim, batch, compute, recoveryRate } = options;
+  const { ps, dim, batch, compute, recoveryRate, backgroundShare = 'default' } = options;
   const rate = recoveryRate ?? 'default';
   Object.assign(report.parameters, { ps, dim, batch, compute, optimizer: 'adagrad', recoveryRate: rate });
+  Object.assign(report.parameters, { backgroundShare });
   const all: RunResult[] = [];
   for (const rows of options.sizes) {
     for (let round = 0; round < options.rounds; round++) {

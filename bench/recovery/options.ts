@@ -26,11 +26,12 @@ export const RECOVERY_OPTIONS = optionSpec(
     calm: { value: 'seconds', help: 'training before the kill', standard: '15', smoke: '1' },
     watch: { value: 'seconds', help: 'training after it, at least', standard: '6', smoke: '0.5' },
     recoveryRate: { value: 'size', help: 'as of "kintsugi ps" (default: what leaves room for requests)' },
+    backgroundShare: { value: 'part', help: 'as of "kintsugi ps" (default: its own)' },
     html: { value: 'file', help: 'write a picture of every size' },
     svg: { value: 'file', help: 'write a picture of the largest size' },
   },
   (flags) => {
-    const { modes, recoveryRate, html, svg } = flags.texts;
+    const { modes, recoveryRate, backgroundShare, html, svg } = flags.texts;
     const intervals = flags.numbers('intervals');
     return {
       /** Rows of the table, one run per mode for each. */
@@ -46,6 +47,8 @@ export const RECOVERY_OPTIONS = optionSpec(
       /** Seconds of training before the kill, and the least after it. */
       calmSeconds: flags.number('calm'),
       watchSeconds: flags.number('watch'),
+      /** Undefined: as a PS has it. */
+      backgroundShare: backgroundShare === undefined ? undefined : Number(backgroundShare),
       ...{ recoveryRate, html, svg },
     };
   },

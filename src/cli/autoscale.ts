@@ -7,9 +7,10 @@ import { MachineCrew } from '../fleet/local/crew.js';
 import { LocalProvider } from '../fleet/local/provider.js';
 import { Observer } from '../library/observe/observer.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { duration, withScheduler } from './flags.js';
+import { withScheduler } from './flags.js';
 import { reachFlags } from './hints.js';
 import { stopSignal } from './lifetime.js';
+import { duration } from './values.js';
 
 interface AutoscaleFlags extends ConnectFlags {
   bounds: Bounds;

@@ -5,7 +5,8 @@ import { KintsugiError } from '../common/errors.js';
 import type { SavePlan } from '../protocol/saving.js';
 import { checkWritable, openPlace } from '../stores/checkpoint/open.js';
 import { RunFailure } from './failure.js';
-import { duration, grouped, integer, size } from './flags.js';
+import { grouped } from './flags.js';
+import { duration, integer, size } from './values.js';
 
 export const DEFAULT_EVERY_MS = 5 * 60_000;
 export const DEFAULT_KEEP = 3;

@@ -23,8 +23,9 @@ import {
 } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { RunFailure } from './failure.js';
-import { size, withScheduler } from './flags.js';
+import { withScheduler } from './flags.js';
 import { hint } from './hints.js';
+import { size } from './values.js';
 
 interface JobFlags extends ConnectFlags {
   json: boolean;

@@ -2,9 +2,10 @@
 import type { Command } from 'commander';
 import { startDashboard } from '../fleet/dashboard/server.js';
 import type { ConnectFlags } from './connected.js';
-import { clientTlsOf, integer, tokenOf, withScheduler } from './flags.js';
+import { clientTlsOf, tokenOf, withScheduler } from './flags.js';
 import { reachFlags } from './hints.js';
 import { stopSignal } from './lifetime.js';
+import { integer } from './values.js';
 
 interface DashboardFlags extends ConnectFlags {
   port: number;

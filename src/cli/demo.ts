@@ -16,8 +16,8 @@ import { renderSummary } from '../fleet/local/summary.js';
 import { countText } from '../fleet/local/text.js';
 import { writeDemoData } from '../training/loop/demo-data.js';
 import { RunFailure } from './failure.js';
-import { integer } from './flags.js';
 import { stopSignal } from './lifetime.js';
+import { integer } from './values.js';
 
 interface DemoFlags {
   out: string;

@@ -11,8 +11,9 @@ import type { JobSnapshot } from '../library/client/observe.js';
 import { type Finding, findingsIn } from '../library/observe/findings/index.js';
 import { Observer } from '../library/observe/observer.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { duration, withScheduler } from './flags.js';
+import { withScheduler } from './flags.js';
 import { installReport, renderInstall } from './install.js';
+import { duration } from './values.js';
 
 interface DoctorFlags extends ConnectFlags {
   for: number;

@@ -3,7 +3,8 @@ import type { Command } from 'commander';
 import { harmless } from '../fleet/local/text.js';
 import type { EventFields, JobEvent } from '../protocol/events.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { integer, withScheduler } from './flags.js';
+import { withScheduler } from './flags.js';
+import { integer } from './values.js';
 
 interface EventsFlags extends ConnectFlags {
   follow: boolean;

@@ -9,8 +9,9 @@ import { CHECKPOINT_PLAN, isSamePlace, type SavePlan, servedRows } from '../prot
 import type { PlanStatus } from '../protocol/status.js';
 import { absolutePlace, asFailure, DEFAULT_KEEP, everyOption, keepOption } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { integer, size, withScheduler } from './flags.js';
+import { withScheduler } from './flags.js';
 import { hint } from './hints.js';
+import { integer, size } from './values.js';
 
 const DEFAULT_EVERY_MS = 20_000;
 /** The name of the exports of a job that has one kind of them. */

@@ -10,14 +10,8 @@ import { countText } from '../fleet/local/text.js';
 import type { Client } from '../library/client/client.js';
 import { importRows } from '../library/tools/import.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import {
-  embeddingOptimizer,
-  integer,
-  type OptimizerFlags,
-  positive,
-  withRates,
-  withScheduler,
-} from './flags.js';
+import { embeddingOptimizer, type OptimizerFlags, withRates, withScheduler } from './flags.js';
+import { integer, positive } from './values.js';
 
 interface ImportFlags extends ConnectFlags, OptimizerFlags {
   table?: string;

@@ -28,12 +28,9 @@ import {
   checkEpochs,
   DEFAULT_CODE,
   denseOptimizerOf,
-  duration,
   embeddingOptimizer,
-  integer,
   nodeTokenOf,
   type SharedFlags,
-  size,
   stalenessOf,
   type TrainingFlags,
   tokenOf,
@@ -42,6 +39,7 @@ import {
   withTraining,
 } from './flags.js';
 import { stopSignal } from './lifetime.js';
+import { duration, integer, part, size } from './values.js';
 
 interface LocalFlags extends SharedFlags, TrainingFlags, CheckpointFlags {
   data: string[];
@@ -58,6 +56,7 @@ interface LocalFlags extends SharedFlags, TrainingFlags, CheckpointFlags {
   memory?: string;
   recoveryRate?: string;
   moveRate?: string;
+  backgroundShare?: number;
   resume?: string;
   save?: string;
   json?: string;
@@ -143,6 +142,7 @@ export function localOptions(flags: LocalFlags): LocalOptions {
     memory: flags.memory,
     recoveryRate: flags.recoveryRate,
     moveRate: flags.moveRate,
+    backgroundShare: flags.backgroundShare,
     metricsPerShard: flags.metricsPerShard,
     checkpoint: planOf(flags),
     restore: flags.restore === undefined ? undefined : placeAndNumber(flags.restore),
@@ -266,6 +266,7 @@ export function registerLocal(program: Command): void {
     .option('--memory <size>', 'limit of each PS (default: none)', sizeText('--memory'))
     .option('--recovery-rate <size>', 'as of "kintsugi ps"', sizeText('--recovery-rate'))
     .option('--move-rate <size>', 'as of "kintsugi ps"', sizeText('--move-rate'))
+    .option('--background-share <part>', 'as of "kintsugi ps"', part('--background-share'))
     .option('--resume <place>', 'load the tables of a save or a checkpoint before training')
     .option('--save <place>', 'save all tables at the end, as "kintsugi save"')
     .option('--json <file>', 'write the report here')

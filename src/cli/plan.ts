@@ -10,16 +10,8 @@ import { bytesText, countText, table } from '../fleet/local/text.js';
 import { type CandidateSize, type JobPlan, planJob, yearsText } from '../fleet/planner/plan.js';
 import { MOST_PS } from '../fleet/planner/question.js';
 import { DEFAULT_RATES, type PlannerRates, ratesWith } from '../fleet/planner/rates.js';
-import {
-  DEFAULT_CODE,
-  duration,
-  embeddingOptimizer,
-  integer,
-  policyOf,
-  positive,
-  size,
-  withSchedule,
-} from './flags.js';
+import { DEFAULT_CODE, embeddingOptimizer, policyOf, withSchedule } from './flags.js';
+import { duration, integer, positive, size } from './values.js';
 
 interface PlanFlags {
   rows: number;

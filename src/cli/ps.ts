@@ -11,14 +11,11 @@ import { rehearse } from '../roles/ps/rehearsal.js';
 import { optimizeLater, tuneV8 } from '../roles/v8.js';
 import { RunFailure } from './failure.js';
 import {
-  duration,
-  integer,
   loggerOf,
   metricsTokenOf,
   nodeTokenOf,
   roleTlsOf,
   type SharedFlags,
-  size,
   tokenOf,
   withCertificate,
   withLogFormat,
@@ -29,6 +26,7 @@ import {
 import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
 import { runProcesses } from './processes.js';
+import { duration, integer, part, size } from './values.js';
 
 interface PsFlags extends SharedFlags {
   scheduler: string;
@@ -41,6 +39,7 @@ interface PsFlags extends SharedFlags {
   memory: number;
   recoveryRate: number;
   moveRate: number;
+  backgroundShare: number;
   drainTimeout: number;
   metricsPerShard: boolean;
   requireRedundancy: boolean;
@@ -87,6 +86,7 @@ async function run({ processes, ...flags }: PsFlags): Promise<void> {
       ...flags.limit,
       recoveryRate: flags.recoveryRate,
       moveRate: flags.moveRate,
+      backgroundShare: flags.backgroundShare,
       requireRedundancy: flags.requireRedundancy,
     },
     connectTimeoutMs: flags.connectTimeout,
@@ -149,6 +149,12 @@ export function registerPs(program: Command): void {
       size('--move-rate'),
       0,
     )
+    .option(
+      '--background-share <part>',
+      'of the requests that it serves, what recovery, moves and checkpoints may cost without a rate',
+      part('--background-share'),
+      DEFAULT_POLICY.backgroundShare,
+    )
     .addOption(
       new Option(
         '--drain-timeout <time>',
@@ -159,6 +165,6 @@ export function registerPs(program: Command): void {
     )
     .option('--metrics-per-shard', '/metrics tells of each data shard, too', false)
     .option('--require-redundancy', 'pushes wait while their group has no parity at all', false);
-  withLimits(command, DEFAULT_POLICY, ['recoveryRate', 'moveRate']);
+  withLimits(command, DEFAULT_POLICY, ['recoveryRate', 'moveRate', 'backgroundShare']);
   withLogFormat(withMetricsToken(withNodeToken(withCertificate(command)))).action(run);
 }

@@ -8,8 +8,6 @@ import { servedRows } from '../protocol/saving.js';
 import { startReplica } from '../roles/replica/replica.js';
 import { tuneV8 } from '../roles/v8.js';
 import {
-  duration,
-  integer,
   loggerOf,
   metricsTokenOf,
   pullTokenOf,
@@ -23,6 +21,7 @@ import {
 } from './flags.js';
 import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
+import { duration, integer } from './values.js';
 
 interface ReplicaFlags extends SharedFlags {
   scheduler: string;

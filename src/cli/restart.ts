@@ -5,7 +5,8 @@ import { bytesText, timeText } from '../fleet/local/text.js';
 import { type RestartedNode, restart } from '../library/tools/restart.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { RunFailure } from './failure.js';
-import { duration, withScheduler } from './flags.js';
+import { withScheduler } from './flags.js';
+import { duration } from './values.js';
 
 interface RestartFlags extends ConnectFlags {
   rolling: boolean;

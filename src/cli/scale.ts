@@ -7,8 +7,9 @@ import { drain, plannedMoves, rebalance, scale, statusIn, targetOf } from '../li
 import type { ChangeStatus, JobStatus } from '../protocol/messages.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { RunFailure } from './failure.js';
-import { duration, integer, withScheduler } from './flags.js';
+import { withScheduler } from './flags.js';
 import { hint } from './hints.js';
+import { duration, integer } from './values.js';
 
 interface ChangeFlags extends ConnectFlags {
   timeout: number;

@@ -29,8 +29,6 @@ import { RunFailure } from './failure.js';
 import {
   DEFAULT_CODE,
   DEFAULT_SCHEDULER,
-  duration,
-  integer,
   loggerOf,
   metricsTokenOf,
   nodeTokenOf,
@@ -46,6 +44,7 @@ import {
 } from './flags.js';
 import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
+import { duration, integer } from './values.js';
 
 interface SchedulerFlags extends SharedFlags, CheckpointFlags {
   listen: string;

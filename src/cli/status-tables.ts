@@ -6,8 +6,8 @@ import type { JobSnapshot } from '../library/client/observe.js';
 import { livesOf, type TableLife } from '../library/tools/tables.js';
 import type { JobStatus } from '../protocol/messages.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { integer } from './flags.js';
 import { hint } from './hints.js';
+import { integer } from './values.js';
 
 /** Tables that are shown where nothing else is asked for. */
 export const TABLES_SHOWN = 20;

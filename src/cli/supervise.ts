@@ -1,8 +1,9 @@
 /** `kintsugi supervise`: a role that is started again when it crashes. */
 import { hostname } from 'node:os';
 import { Argument, type Command } from 'commander';
-import { integer, type SharedFlags, withLogFormat } from './flags.js';
+import { type SharedFlags, withLogFormat } from './flags.js';
 import { supervise } from './processes.js';
+import { integer } from './values.js';
 
 interface SuperviseFlags extends SharedFlags {
   crashes: number;

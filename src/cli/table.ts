@@ -14,9 +14,10 @@ import { plannedEvictions } from '../library/tools/evictions.js';
 import { listTables, showTable, type TableInfo } from '../library/tools/tables.js';
 import { saidWhile } from '../net/repeats.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { integer, policyOf, scheduleSpec, withScheduler } from './flags.js';
+import { policyOf, scheduleSpec, withScheduler } from './flags.js';
 import { hint } from './hints.js';
 import { keysOfFile } from './keys-file.js';
+import { integer } from './values.js';
 
 const LIMIT = 100;
 

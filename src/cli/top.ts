@@ -8,9 +8,10 @@ import { Observer } from '../library/observe/observer.js';
 import { ratesBetween } from '../library/observe/rates.js';
 import type { JobEvent } from '../protocol/events.js';
 import { type ConnectFlags, withClient } from './connected.js';
-import { duration, withScheduler } from './flags.js';
+import { withScheduler } from './flags.js';
 import { stopSignal } from './lifetime.js';
 import { inPlace, screenOf } from './screen.js';
+import { duration } from './values.js';
 
 interface TopFlags extends ConnectFlags {
   interval: number;

@@ -14,7 +14,6 @@ import {
   loggerOf,
   metricsTokenOf,
   type SharedFlags,
-  size,
   stalenessOf,
   type TrainingFlags,
   tokenOf,
@@ -25,6 +24,7 @@ import {
   withTraining,
 } from './flags.js';
 import { followLauncher, LIFELINE_ENV, stopSignal } from './lifetime.js';
+import { size } from './values.js';
 
 interface WorkerFlags extends SharedFlags, TrainingFlags {
   scheduler: string;

@@ -1,16 +1,9 @@
 import { expect, test } from 'vitest';
 import { PLACE_TRIED_ENV } from '../../src/cli/checkpoint-flags.js';
-import {
-  duration,
-  embeddingOptimizer,
-  integer,
-  modelOption,
-  optimizerSpec,
-  positive,
-  size,
-} from '../../src/cli/flags.js';
+import { embeddingOptimizer, modelOption, optimizerSpec } from '../../src/cli/flags.js';
 import { LIFELINE_ENV } from '../../src/cli/lifetime.js';
 import { workerArgs } from '../../src/cli/local.js';
+import { duration, integer, part, positive, size } from '../../src/cli/values.js';
 import { LIFELINE, PLACE_TRIED } from '../../src/fleet/local/child.js';
 
 const refusal = { code: 'BAD_ARGUMENT' };
@@ -39,6 +32,13 @@ test('durations need a unit', () => {
   // A timer of Node that is longer than 2^31-1 ms ends at once.
   expect(parse('35791m')).toBe(2_147_460_000);
   for (const text of ['', '1', 's', '-1s', '1h', '35792m', `${'9'.repeat(400)}s`])
+    expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
+});
+
+test('a part is above 0 and below 1', () => {
+  const parse = part('--background-share');
+  expect(['0.03', '.5', '1e-3'].map(parse)).toEqual([0.03, 0.5, 0.001]);
+  for (const text of ['', ' ', '0', '1', '-0.1', '10%', 'NaN'])
     expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
 });
 

@@ -5,15 +5,20 @@ import { groupsOf, type TrainingMode } from './modes.js';
 export interface ClusterShape {
   ps: number;
   recoveryRate?: string | undefined;
+  backgroundShare?: number | undefined;
 }
 
-export function localOptions({ ps, recoveryRate }: ClusterShape, mode: TrainingMode): LocalOptions {
+export function localOptions(
+  { ps, recoveryRate, backgroundShare }: ClusterShape,
+  mode: TrainingMode,
+): LocalOptions {
   return {
     ps,
     code: mode.code,
     groups: groupsOf(mode, ps),
     recoveryRate,
     moveRate: undefined,
+    backgroundShare,
     workers: 0,
     standby: 0,
     data: [],

@@ -21,7 +21,7 @@ import { type PushReply, Replies } from './replies.js';
 
 export class NodeHost implements OwnerHost {
   readonly out = new Outbox();
-  readonly pace = new Pace();
+  readonly pace: Pace;
   readonly meter = new Meter();
   readonly moveRate: RateLimit;
   readonly waiting: WaitingBytes;
@@ -45,6 +45,7 @@ export class NodeHost implements OwnerHost {
     readonly policy: Policy,
     private readonly hooks: Pick<NodeHooks, 'discard' | 'answerMemory' | 'contentMemory' | 'disturbed'>,
   ) {
+    this.pace = new Pace(policy);
     this.moveRate = new RateLimit(policy.moveRate, this.pace, 'move');
     this.waiting = new WaitingBytes(policy.maxParkedBytes);
     this.turn = new Turn(policy);

@@ -15,6 +15,7 @@
  * mirror at the end of a move is background, so that rate counts for the background, too.
  */
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
+import { DEFAULT_POLICY, type Policy } from './policy.js';
 
 /** Requests are counted over windows of this length. */
 const WINDOW_MS = 400;
@@ -28,8 +29,6 @@ const MOST_BYTES_PER_SECOND = 4 * 2 ** 30;
 const NEEDED_MS = 1500;
 /** The allowance of this time is the most that is carried over, and the most that is overdrawn. */
 export const BURST_MS = 100;
-/** Target of served requests, as a part of the baseline. With fewer, the background is too fast. */
-const TARGET_RATIO = 0.97;
 /** Gain of the controller. A step is proportional to the deviation, so noise cancels out over windows. */
 const GAIN = 5;
 const MOST_FASTER = 1.25;
@@ -65,6 +64,9 @@ class Allowance {
   /** Bytes per second, as the controller has found: between the least and the most. */
   private adjusted = START_BYTES_PER_SECOND;
 
+  /** `target`: of served requests, as a part of the baseline. With fewer, the background is too fast. */
+  constructor(private readonly target: number) {}
+
   get rate(): number {
     return Math.max(this.adjusted, this.needed);
   }
@@ -84,7 +86,7 @@ class Allowance {
 
   /** `servedRatio`: served requests as a part of the baseline; undefined: not known. */
   adjust(servedRatio: number | undefined): void {
-    const step = servedRatio === undefined ? MOST_FASTER : Math.exp(GAIN * (servedRatio - TARGET_RATIO));
+    const step = servedRatio === undefined ? MOST_FASTER : Math.exp(GAIN * (servedRatio - this.target));
     const wanted = this.adjusted * Math.min(MOST_FASTER, Math.max(MOST_SLOWER, step));
     this.adjusted = Math.min(MOST_BYTES_PER_SECOND, Math.max(LEAST_BYTES_PER_SECOND, wanted));
   }
@@ -95,9 +97,9 @@ class Allowance {
 }
 
 export class Pace {
-  private readonly background = new Allowance();
-  private readonly moves = new Allowance();
-  private readonly saves = new Allowance();
+  private readonly background: Allowance;
+  private readonly moves: Allowance;
+  private readonly saves: Allowance;
   /** Requests per millisecond while nothing is missing and nothing moves; undefined: not known yet. */
   private baseline: number | undefined;
   /** Requests since the window began. */
@@ -136,6 +138,11 @@ export class Pace {
   private heardBusy = Number.NEGATIVE_INFINITY;
   /** When a giver last told that it is idle. */
   private heardIdle = Number.NEGATIVE_INFINITY;
+
+  constructor({ backgroundShare }: Pick<Policy, 'backgroundShare'> = DEFAULT_POLICY) {
+    const allowance = (): Allowance => new Allowance(1 - backgroundShare);
+    [this.background, this.moves, this.saves] = [allowance(), allowance(), allowance()];
+  }
 
   /** A member of a group was lost. */
   disturbed(now: number): void {

@@ -83,6 +83,12 @@ export interface Policy {
    * leaves room for requests.
    */
   recoveryRate: number;
+  /**
+   * Part of the requests that background work may cost a node: recovery in the background, moves and
+   * checkpoints slow down while fewer than the others are served. Blocks that requests wait for are no
+   * background. Above 0, below 1.
+   */
+  backgroundShare: number;
   /** Bytes per second that a node takes in for planned moves; 0: the pace of the node. */
   moveRate: number;
   /**
@@ -133,6 +139,7 @@ export const DEFAULT_POLICY: Policy = {
   recoveryWindow: 1024,
   recoveryChunk: 128,
   recoveryRate: 0,
+  backgroundShare: 0.03,
   moveRate: 0,
   checkpointBytes: 256 << 20,
   saveChunkBytes: 1 << 20,

@@ -37,6 +37,7 @@ export interface LocalOptions {
   memory: string | undefined;
   recoveryRate: string | undefined;
   moveRate: string | undefined;
+  backgroundShare?: number | undefined;
   /** Metrics of a PS have each data shard, too. */
   metricsPerShard?: boolean | undefined;
   /** false: a PS that joins the running job gets nothing until it is asked for. */

@@ -134,6 +134,7 @@ export class Processes {
     if (options.memory !== undefined) args.push('--memory', options.memory);
     if (options.recoveryRate !== undefined) args.push('--recovery-rate', options.recoveryRate);
     if (options.moveRate !== undefined) args.push('--move-rate', options.moveRate);
+    if (options.backgroundShare !== undefined) args.push('--background-share', `${options.backgroundShare}`);
     if (options.metricsPerShard) args.push('--metrics-per-shard');
     await this.start(name, args).event('ps.ready');
     this.isUp(name);

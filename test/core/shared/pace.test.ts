@@ -62,6 +62,20 @@ it('settles where the background costs the requests little', () => {
   expect(blocks / ticks).toBeLessThan(40);
 });
 
+it.each([0.03, 0.1, 0.3])('costs the requests no more than its share: %d', (backgroundShare) => {
+  const pace = new Pace({ backgroundShare });
+  granted(pace, 0, 3, false, () => 1000);
+  let [served, ticks] = [0, 0];
+  // Each block costs a request, and the floor is ten blocks a tick.
+  granted(pace, 3000, 20, true, (taken) => {
+    const requests = Math.max(1, 1000 - taken);
+    if (ticks++ >= 500) served += requests;
+    return requests;
+  });
+  expect(1 - served / 500 / 1000).toBeGreaterThan(0.6 * backgroundShare);
+  expect(1 - served / 500 / 1000).toBeLessThan(1.4 * backgroundShare);
+});
+
 it('has no limit when nobody asks for anything', () => {
   const pace = new Pace();
   granted(pace, 0, 3, false, () => 10);
