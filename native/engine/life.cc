@@ -20,7 +20,7 @@ static constexpr std::size_t kMostClocks = 256;
 
 void Table::removeUnserved(BlockSet& slots, const Serving& serving) const {
   if (!first_ || !extent_) return;
-  slots.remove(0);
+  slots.removeRange(0, first_);
   const std::uint32_t now = clock();
   for (std::uint32_t slot = first_; slot < extent_; slot++) {
     if (tags()[slot] && !isServed(slot, now, serving)) slots.remove(slot);
@@ -282,7 +282,7 @@ void Shard::endStep(const Plan& plan) {
   Table& t = *plan.table;
   const std::uint32_t place = t.batch().touch(0), step = t.nextStep();
   if (!(place & kAddTo)) std::memset(t.batch().delta(place), 0, t.spec().stride());
-  t.changeLife(0, {step, 0}, place);
+  t.changeLife(0, {step, t.lifeOf(0).sightings}, place);
   swept_.clear();
   if (!t.absent(kRows).count()) t.sweep(plan.swept, plan.tags.size(), step, swept_);
   for (const std::uint32_t slot : swept_) t.countGone(slot);

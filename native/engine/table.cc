@@ -18,7 +18,8 @@ Table::Table(Memory& memory, const TableSpec& spec)
       batch_(spec.stride()),
       stamps_(memory),
       removals_(memory),
-      first_(spec.policy.any() ? 1 : 0),
+      first_(spec.policy.any() ? 1 + spec.policy.filter.slots : 0),
+      least_(spec.policy.filters() ? first_ : 0),
       lifeAt_(first_ ? (spec.width() - kLifeWords) * 4 : 0),
       runBytes_(memory) {}
 
@@ -28,7 +29,8 @@ std::uint64_t Table::slotForNew(std::uint32_t n) const {
 }
 
 std::uint32_t Table::extentAfter(std::uint32_t newKeys) const {
-  return newKeys <= free_.size() ? extent_ : unused() + (newKeys - static_cast<std::uint32_t>(free_.size()));
+  return newKeys <= free_.size() ? std::max(extent_, least_)
+                                 : unused() + (newKeys - static_cast<std::uint32_t>(free_.size()));
 }
 
 std::size_t Table::costOf(std::uint32_t newKeys) const {
@@ -42,7 +44,7 @@ std::size_t Table::costOf(std::uint32_t newKeys) const {
 }
 
 bool Table::makeRoom(std::uint32_t newKeys) {
-  if (!newKeys) return true;
+  if (!newKeys && extent_ >= least_) return true;
   if (newKeys > free_.size() && unused() + std::uint64_t{newKeys - free_.size()} > maxSlots(spec_.stride()))
     return false;
   const std::uint32_t extent = extentAfter(newKeys);

@@ -2,7 +2,8 @@
 // never changes; the slot of a key that was removed is used again, after the batch of the removal. Layout of
 // a row: values f32[dim], optimizer state, in a table with a policy the words of its life, zeros up to a
 // multiple of 16 bytes. Such a table has no key at slot 0: the row there has the clock of the table in the
-// place of its last step. So the clock is coded, recovered and followed as rows are.
+// place of its last step. So the clock is coded, recovered and followed as rows are. The counters of a filter
+// lie in the slots after it.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -64,6 +65,10 @@ class Table {
   const std::uint64_t* tags() const { return reinterpret_cast<const std::uint64_t*>(columns_[kKeys].data()); }
 
   bool hasPolicy() const { return first_ != 0; }
+  /** The slots before this one have no keys. */
+  std::uint32_t firstSlot() const { return first_; }
+  /** The slots of the clock and the filter are there from now on; `grow` came before. */
+  void open() { extent_ = std::max(extent_, least_); }
   /** Keys can be listed. With a policy, rows say which of them are gone. */
   bool keysAreKnown() const { return ready_ && (!first_ || !absent_[kRows].count()); }
   /** The steps of a table with a policy. The block of slot 0 is present. */
@@ -237,6 +242,7 @@ class Table {
   bool ready_ = true;
   LifeCounts counts_;
   std::uint32_t first_ = 0;   // slot that a key may have
+  std::uint32_t least_ = 0;   // slots that it has from the first step on, with rows or without
   std::uint32_t lifeAt_ = 0;  // in a row, of a table with a policy
   std::vector<Run> runs_;     // as far as somebody has looked; see `sweep`
   Charge runBytes_;           // of all runs, looked at or not

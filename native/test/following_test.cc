@@ -12,6 +12,8 @@ std::vector<TableSpec> specs() {
   return {tableSpec(1, 1, OptimizerKind::Sgd, InitializerKind::Uniform),
           scheduled(tableSpec(2, 7, OptimizerKind::Adagrad, InitializerKind::Normal)),
           withPolicy(tableSpec(4, 5, OptimizerKind::Adagrad, InitializerKind::Uniform), {6, 2, 3, 2}),
+          withPolicy(tableSpec(8, 3, OptimizerKind::Adagrad, InitializerKind::Uniform),
+                     filtered({2, 300, 3, 400}, 8)),
           tableSpec(9, 700, OptimizerKind::Adam, InitializerKind::Zeros)};  // rows wider than a block
 }
 

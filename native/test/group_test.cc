@@ -20,6 +20,9 @@ class Story : public Group {
                tableSpec(4, 7, OptimizerKind::Ftrl, InitializerKind::Zeros),
                withPolicy(tableSpec(5, 6, OptimizerKind::Adagrad, InitializerKind::Uniform), {9, 3, 5, 2}),
                withPolicy(tableSpec(6, 3, OptimizerKind::Momentum, InitializerKind::Normal), {4, 0, 0, 0}),
+               withPolicy(tableSpec(8, 6, OptimizerKind::Adagrad, InitializerKind::Uniform),
+                          filtered({3, 40, 4, 900}, 9)),
+               withPolicy(tableSpec(9, 2, OptimizerKind::Sgd, InitializerKind::Normal), byChance(4, 6)),
                tableSpec(7, 1200, OptimizerKind::Sgd, InitializerKind::Zeros)}),
         random_(seed) {}
 

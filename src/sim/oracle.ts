@@ -81,7 +81,8 @@ export class Oracle {
   /** Shards that may not know all numbers that were used. */
   private readonly rewound = new Set<number>();
   /** Rows that were compared with the reference of their optimizer, by its kind, and those that were gone. */
-  readonly compared = new Map<OptimizerKind | 'expired' | 'displaced', number>();
+  readonly compared = new Map<OptimizerKind | 'expired' | 'displaced' | 'waiting', number>();
+  private restored = false;
 
   constructor(
     private readonly sections: SimulatedSections,
@@ -119,6 +120,7 @@ export class Oracle {
    * durable. `maskOf`: the row of a writer in a shard. `repeats`: true for writers that push the rest again.
    */
   rewind(maskOf: (writer: number, shard: number) => number, repeats: (writer: number) => boolean): void {
+    this.restored = true;
     for (const [key, pushes] of this.sent) {
       const [writer, shard] = [Math.floor(key / MAX_SHARDS), key % MAX_SHARDS];
       const mask = maskOf(writer, shard);
@@ -272,7 +274,9 @@ export class Oracle {
   }
 
   private checkLiving(...[table, learner, dim, { owner, process }, shard, row, mask]: LivingCheck): void {
-    const problem = livingProblem(learner, dim, this.numbersOf(owner, process, shard, mask), row);
+    const problem = livingProblem(
+      ...([learner, dim, this.numbersOf(owner, process, shard, mask), row, this.restored] as const),
+    );
     if (problem) throw new Violation(`table ${table} writer ${owner} shard ${shard}: ${problem}`);
   }
 
@@ -408,7 +412,10 @@ export class Oracle {
             const { sightings } = lifeOf(row);
             const { length } = this.numbersOf(owner, writer.process, here, mask);
             crowds.get(tables[i]!)?.add(row, length);
-            if (sightings < length) this.compared.set('expired', (this.compared.get('expired') ?? 0) + 1);
+            if (sightings < length && learner.policy.bloom)
+              this.compared.set('waiting', (this.compared.get('waiting') ?? 0) + 1);
+            else if (sightings < length)
+              this.compared.set('expired', (this.compared.get('expired') ?? 0) + 1);
             continue;
           }
           this.compare(name, here, row, this.learnt(learner, dim, writer, here, mask));

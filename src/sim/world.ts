@@ -16,6 +16,7 @@ import {
   drawConfig,
   dropsOf,
   expiryOf,
+  filtersOf,
   type SimConfig,
   settingsOf,
   slowOf,
@@ -53,6 +54,7 @@ const ofSeed = (seed: number) => ({
   ...deletionsOf(seed),
   ...expiryOf(seed),
   ...crowdsOf(seed),
+  ...filtersOf(seed),
 });
 
 export interface ScheduleOutcome {

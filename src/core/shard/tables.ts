@@ -2,6 +2,8 @@
  * The tables of a shard, as the map has them. Rule 46: their settings are those of the map that the shard is
  * served by. Sinks follow rows, so they need no settings.
  */
+
+import { withFilter } from '../../engine/filters.js';
 import type { NativeShard } from '../../engine/native.js';
 import { policyOfShard } from '../../engine/policies.js';
 import type { ClusterMap, TableSpec } from '../../protocol/map.js';
@@ -31,7 +33,8 @@ export class ShardTables {
       if (table.pool !== pool || isKnown) continue;
       this.newest = Math.max(this.newest, table.id);
       const { policy } = table;
-      this.native.addTable(policy ? { ...table, policy: policyOfShard(policy, k * groups) } : table);
+      const own = policy && withFilter(table, policyOfShard(policy, k * groups));
+      this.native.addTable(own ? { ...table, policy: own } : table);
     }
   }
 }
