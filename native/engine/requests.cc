@@ -145,8 +145,8 @@ bool Shard::makeRoom() {
     Table& t = *plan.table;
     if (!t.makeRoom(static_cast<std::uint32_t>(plan.newTags.size()))) return false;
     plan.swept = t.hasPolicy() ? t.sweepOf(plan.tags.size()) : 0;
-    // A table with a policy changes its clock, too.
-    if (!t.batch().expect(plan.tags.size() + plan.swept + plan.displaced + t.hasPolicy())) return false;
+    // A table with a policy changes its clock, and its rule.
+    if (!t.batch().expect(plan.tags.size() + plan.swept + plan.displaced + t.reserved())) return false;
   }
   for (std::size_t i = 0; i < request_.tables.size(); i++) plans_[i].table->countRefused(plans_[i].unfit);
   return true;
@@ -177,6 +177,7 @@ Status Shard::push(View section) {
     const Change change(*this, *plan.table);
     if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
+    if (request_.tables[i].width && (!plan.tags.empty() || plan.displaced)) followPolicy(*plan.table);
     if (!request_.tables[i].width) {
       countDeleted(plan);
       deleteRows(*plan.table, plan.slots);

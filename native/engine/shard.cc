@@ -14,7 +14,8 @@ Fault Shard::addTable(const TableSpec& spec) {
   if (spec.dim < 1 || spec.dim > kMaxDim) return badArgument("dim must be 1 to 65536");
   if (Table* there = find(spec.id)) {
     if (!there->spec().isSameTable(spec)) return badArgument("the table exists with another specification");
-    there->set(spec.optimizer);
+    const Change change(*this, *there);
+    there->set(spec);
     return {};
   }
   if (tables_.size() >= kMaxTables) return badArgument("too many tables");

@@ -18,9 +18,14 @@ Table::Table(Memory& memory, const TableSpec& spec)
       batch_(spec.stride()),
       stamps_(memory),
       removals_(memory),
-      first_(spec.policy.any() ? 1 : 0),
-      lifeAt_(first_ ? (spec.width() - kLifeWords) * 4 : 0),
-      runBytes_(memory) {}
+      lifeAt_(spec.policy.any() ? (spec.width() - kLifeWords) * 4 : 0),
+      rule_(spec.policy),
+      runBytes_(memory) {
+  if (!spec.policy.any()) return;
+  const std::uint32_t stride = spec.stride();
+  ruleSlot_ = lifeAt_ < sizeof(Rule);
+  first_ = ruleSlot_ ? 1 + static_cast<std::uint32_t>((sizeof(Rule) + stride - 1) / stride) : 1;
+}
 
 std::uint64_t Table::slotForNew(std::uint32_t n) const {
   if (n < free_.size()) return free_[free_.size() - 1 - n];
@@ -87,7 +92,7 @@ std::uint32_t Table::noteRemoved(const std::vector<std::uint32_t>& slots, std::u
   std::vector<std::uint64_t> gone;
   for (const std::uint32_t slot : slots) {
     // Readers never had a row that was not admitted.
-    if (!first_ || lifeOf(slot).sightings >= spec_.policy.admitAt) gone.push_back(tags()[slot]);
+    if (!first_ || lifeOf(slot).sightings >= rule_.admitAt()) gone.push_back(tags()[slot]);
   }
   return removals_.add(gone, newest, std::max<std::size_t>(kLeastRemoved, extent_ / kRowsPerRemoved));
 }
@@ -214,6 +219,7 @@ bool Table::install(ColumnKind kind, std::uint32_t index, const std::uint8_t* by
   std::memcpy(columns_[kind].data() + std::size_t{index} * shapes_[kind].blockBytes, bytes,
               shapes_[kind].blockBytes);
   if (kind == kKeys && !absent_[kKeys].count()) rebuild();
+  if (kind == kRows && !index) readRule();
   return true;
 }
 

@@ -29,10 +29,6 @@ struct LifePolicy {
   bool forMemory = false;       // the same where the budget of the node is nearly used up
 
   bool any() const { return ttl || rareTtl || admitAt || maxRows || forMemory; }
-  /** The steps after which a row is gone that was seen so many times; 0: never. */
-  std::uint32_t ttlOf(std::uint32_t sightings) const {
-    return sightings < rareBelow && (!ttl || rareTtl < ttl) ? rareTtl : ttl;
-  }
   bool operator==(const LifePolicy&) const = default;
 };
 
@@ -61,8 +57,8 @@ struct TableSpec {
 
   bool operator==(const TableSpec&) const = default;
   /** The same table: all but the settings that may change. Those are the largest norm, the learning rate
-   * where it is no part of the state, and the schedule where rows count their steps with both or with
-   * neither. */
+   * where it is no part of the state, the schedule where rows count their steps with both or with neither,
+   * and the policy where both have one. */
   bool isSameTable(const TableSpec& other) const;
 };
 

@@ -96,6 +96,8 @@ class TableModel {
   explicit TableModel(const TableSpec& spec) : spec_(spec) {}
 
   const TableSpec& spec() const { return spec_; }
+  /** The next push that brings rows makes it the policy. */
+  void set(const LifePolicy& policy) { wanted_ = policy; }
   std::vector<float> row(std::uint64_t key) const {
     const auto found = rows_.find(key);
     if (found == rows_.end() || isGone(found->second)) return initial(key);
@@ -109,6 +111,7 @@ class TableModel {
   }
 
   void push(std::uint32_t mode, const PartData& data) {
+    if (data.width && !data.keys.empty()) follow();
     std::map<std::uint64_t, std::vector<float>> sums;
     std::map<std::uint64_t, std::uint32_t> sightings;
     for (std::size_t i = 0; i < data.keys.size(); i++) {
@@ -158,15 +161,28 @@ class TableModel {
     }
     touched_.clear();
     sentClock_ = clock_;
+    sentPolicy_ = spec_.policy;
   }
   /** The owner died: rows are again what was sent last. */
   void lose() {
     rows_ = sent_;
     clock_ = sentClock_;
+    spec_.policy = sentPolicy_;
     touched_.clear();
   }
 
  private:
+  /** Rows that are gone under the old policy are gone for good. */
+  void follow() {
+    if (wanted_ == spec_.policy) return;
+    for (auto at = rows_.begin(); at != rows_.end();) {
+      const auto row = at++;
+      if (!isGone(row->second)) continue;
+      touched_.push_back(row->first);
+      rows_.erase(row);
+    }
+    spec_.policy = wanted_;
+  }
   std::vector<float> initial(std::uint64_t key) const {
     std::vector<float> row(spec_.width());
     initialValues(spec_, key, row.data());
@@ -191,6 +207,7 @@ class TableModel {
   }
 
   TableSpec spec_;
+  LifePolicy wanted_ = spec_.policy, sentPolicy_ = spec_.policy;
   std::uint32_t clock_ = kFirstStep, sentClock_ = kFirstStep;
   std::map<std::uint64_t, std::vector<float>> rows_, sent_;
   std::vector<std::uint64_t> touched_;

@@ -59,7 +59,10 @@ export const LOOKING: { [K in Kind]: MessageOf<K> } = {
 };
 
 /** Fields of a table that may be missing. */
-export const EARLIER = ['earlierRates', 'earlierClips', 'earlierSchedules'];
+export const EARLIER = [
+  ...['earlierRates', 'earlierClips', 'earlierSchedules'],
+  ...['earlierPolicies', 'policyVersion'],
+];
 export const isRate = (path: readonly (string | number)[]) =>
   path.some((name) => ['lr', 'clipNorm', 'earlierRates', 'earlierClips'].includes(String(name)));
 /** Null: none. */

@@ -44,7 +44,12 @@ const map = {
     },
   ],
   nodes: [{ id: 1, inc: 1, name: 'ps-0', host: 'h', address: 'h:1', standby: false }],
-  tables: [{ ...spec, id: 1, earlierRates: [0.2], earlierClips: [2], earlierSchedules: [null] }],
+  tables: [
+    {
+      ...{ ...spec, id: 1, earlierRates: [0.2], earlierClips: [2], earlierSchedules: [null] },
+      ...{ earlierPolicies: [{ ttl: 5 }], policyVersion: 2 },
+    },
+  ],
 };
 
 const lease = { name: 'd', number: 1, lease: 5 };
