@@ -47,7 +47,7 @@ const map = {
   tables: [
     {
       ...{ ...spec, id: 1, earlierRates: [0.2], earlierClips: [2], earlierSchedules: [null] },
-      ...{ earlierPolicies: [{ ttl: 5 }], policyVersion: 2 },
+      ...{ earlierPolicies: [{}], policyVersion: 2 },
     },
   ],
 };

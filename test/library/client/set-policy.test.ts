@@ -74,7 +74,7 @@ it('reaches owners, replicas, checkpoints and the restored job', async () => {
 
   await job.checkpoint();
   const before = (await digest(job)).sha256;
-  const restored = await scheduler({ nodes: 3, pools: poolsFor({ k: 2, r: 1 }, 1), restore: { url } });
+  const restored = await scheduler({ nodes: 3, pools: poolsFor({ k: 2, r: 1 }, 3), restore: { url } });
   for (const n of [0, 1, 2])
     await ps({ scheduler: restored.address, name: `new-${n}`, hostLabel: `new-${n}` });
   const next = await client(restored.address);
