@@ -11,7 +11,7 @@
 
 namespace kintsugi {
 
-/** What a row says of its life: the step in which it was last seen, and how often. */
+/** The words of a row: the step in which it was last seen, and how often it was. */
 struct Life {
   std::uint32_t last, sightings;
 };
@@ -24,7 +24,7 @@ class Rule {
 
   /** Some push has written it. Zeros are no rule. */
   bool isWritten() const { return written_ == 1; }
-  /** It lets go and admits what the policy says: `maxRows` and `forMemory` are no part of a rule. */
+  /** True: the rule is that of the policy. `maxRows` and `forMemory` are no part of it. */
   bool isOf(const LifePolicy& policy) const {
     return ttl_ == policy.ttl && rareBelow_ == policy.rareBelow && rareTtl_ == policy.rareTtl &&
            admitAt_ == policy.admitAt;
@@ -38,7 +38,7 @@ class Rule {
   }
   /** A former rule let the row go, before this one began. */
   bool wasGone(Life life) const { return life.last < lineOf(life.sightings); }
-  /** It went for being seen too seldom. */
+  /** True: the row went because it was seen too seldom. */
   bool isRare(Life life) const {
     return life.sightings < rareBelow_ || (life.last >= goneBefore_ && wasGone(life));
   }

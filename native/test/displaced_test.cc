@@ -359,7 +359,7 @@ TEST(the_bytes_of_runs_are_in_the_account) {
   pushed(without, gradients(crowd, range(0, 10'000)));
   CHECK_EQ(memory->used() - other->used(), 157u * 8);
   CHECK_EQ(shard.bytes() - without.bytes(), 157u * 8);
-  // They come with a policy that lets rows go by themselves, and go when none of these is left.
+  // The bytes come with a policy that lets rows go by themselves, and go when none of these rows is left.
   CHECK(!shard.addTable(living(atMost(1'000'000))) && !without.addTable(living(policy)));
   CHECK_EQ(memory->used(), other->used());
   CHECK_EQ(shard.bytes(), without.bytes());

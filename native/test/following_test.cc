@@ -61,7 +61,7 @@ class Story {
     return made;
   }
 
-  /** One of both is told, or both are. The follower goes by what it finds in the deltas. */
+  /** Leader or follower is told, or both are. The follower goes by what it finds in the deltas. */
   void setPolicy() {
     TableSpec& spec = tables_[2];
     spec.policy = {random_.below(9), 1 + random_.below(4), 1 + random_.below(9), random_.below(3)};

@@ -32,7 +32,7 @@ interface DeleteRowsFlags extends ShowFlags {
   keys: string;
 }
 
-interface SetFlags extends ShowFlags {
+interface TableSetFlags extends ShowFlags {
   tablePolicy?: TablePolicy;
 }
 
@@ -143,7 +143,7 @@ function saidAsItWaits(change: Promise<void>, flags: ShowFlags): Promise<void> {
   });
 }
 
-async function runSet(name: string, settings: string[], flags: SetFlags): Promise<void> {
+async function runSet(name: string, settings: string[], flags: TableSetFlags): Promise<void> {
   const changes = changesOf(settings, flags.tablePolicy);
   const { optimizer, policy } = await withClient(flags, async (client) => {
     const table = client.table(name);

@@ -33,6 +33,9 @@ export function withPolicy<T extends Governed>(table: T, given: TablePolicy | un
 }
 
 /** True: the table remembers this policy. */
-export function hadPolicy({ earlierPolicies = [] }: EarlierSettings, policy: TablePolicy | undefined): boolean {
+export function hadPolicy(
+  { earlierPolicies = [] }: EarlierSettings,
+  policy: TablePolicy | undefined,
+): boolean {
   return earlierPolicies.some((each) => isSamePolicy(each, policy));
 }

@@ -20,9 +20,9 @@ import { policyChangeProblem, withPolicy } from './policy-changes.js';
 /** Earlier values that a table remembers of each setting. */
 export const MAX_EARLIER = 64;
 
-/** Changes of a table that exists; what is left out stays. */
-export interface SettingChanges extends OptimizerChanges {
-  /** It takes the place of the whole policy, of a table that has one. */
+/** Changes of a table that exists, one or several of them; what is left out stays. */
+export interface TableChanges extends OptimizerChanges {
+  /** A policy takes the place of the whole one that a table has. */
   policy?: TablePolicy | undefined;
 }
 
@@ -54,7 +54,7 @@ export const CHANGE_FIELDS = {
   clipNorm: optional(either(none, finite)),
   schedule: optional(either(none, object)),
   policy: optional(object),
-} satisfies Record<keyof SettingChanges, FieldCheck>;
+} satisfies Record<keyof TableChanges, FieldCheck>;
 export const settingName: FieldCheck = (v) => typeof v === 'string' && Object.hasOwn(SETTINGS, v);
 
 type Settable = Pick<TableSpec, 'optimizer' | 'policy' | keyof EarlierSettings>;
@@ -110,7 +110,7 @@ export function isSetAlike(a: Settable, b: Settable): boolean {
 }
 
 /** The given ones alone. They are valid, and a schedule is whole then. */
-export function onlyChanges(given: SettingChanges): SettingChanges {
+export function onlyChanges(given: TableChanges): TableChanges {
   const { lr, clipNorm, schedule, policy } = given;
   return {
     ...(policy && { policy: onlyKnownPolicy(policy) }),
@@ -132,7 +132,7 @@ export function optimizerWith(optimizer: OptimizerSpec, changes: OptimizerChange
 }
 
 /** The table with valid changes of its settings; the values that they had are earlier ones from now on. */
-export function withSettings<T extends Settable>(given: T, changes: SettingChanges): T {
+export function withSettings<T extends Settable>(given: T, changes: TableChanges): T {
   const table = withPolicy(given, changes.policy, MAX_EARLIER);
   const optimizer = optimizerWith(table.optimizer, changes);
   const changed = differingSettings(table.optimizer, optimizer).map((name) => {
@@ -169,7 +169,7 @@ export function isOldSetting(table: EarlierSettings, name: Setting, value: unkno
 /** Why the settings of a table cannot change so, in one line; undefined when they can. */
 export function changeProblem(
   { optimizer, policy }: Pick<TableSpec, 'optimizer' | 'policy'>,
-  changes: SettingChanges,
+  changes: TableChanges,
 ): string | undefined {
   if (changes.policy === undefined && NAMES.every((name) => changes[name] === undefined))
     return `nothing is to change: it takes ${[...NAMES, 'policy'].join(', ')}`;

@@ -2,7 +2,7 @@
 import type { ErrorCode } from '../common/errors.js';
 import type { Setting } from '../engine/optimizers.js';
 import type { EarlierSettings, TableSpec } from './map.js';
-import type { SettingChanges } from './settings.js';
+import type { TableChanges } from './settings.js';
 
 /**
  * A table that is asked for. `set`: the settings that become those of the specification where the table
@@ -29,7 +29,7 @@ export interface TablesCreated {
  * Settings of a table change. The ids of a client rise: an older question for the same table that comes later
  * is answered and changes nothing.
  */
-export interface SetTable extends SettingChanges {
+export interface SetTable extends TableChanges {
   t: 'setTable';
   id: number;
   name: string;

@@ -79,7 +79,7 @@ export class Governors {
     }
   }
 
-  /** What was asked before comes again: a question that was answered, or a worker with its first policy. */
+  /** A question that was answered comes again, or a worker that was started with an earlier policy. */
   private repeat(index: number, table: SimTable): void {
     const { cluster, random, answered, asking } = this;
     if (answered.length > 0 && random.chance(0.5)) {

@@ -238,7 +238,7 @@ function resumed(
 }
 
 /**
- * What is wanted, with the policy that the table has where it had the wanted one before: the policy of a
+ * The wanted table. It has the policy of the known one where that had the wanted one before: the policy of a
  * worker that is started again is not the newest one.
  */
 function withPolicyOf(known: TableSpec, wanted: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {

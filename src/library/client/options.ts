@@ -14,7 +14,7 @@ import type { TablePolicy } from '../../engine/policies.js';
 import type { Logger } from '../../net/log.js';
 import type { ClientTls } from '../../net/transport/index.js';
 import type { TableSpec } from '../../protocol/map.js';
-import type { SettingChanges } from '../../protocol/settings.js';
+import type { TableChanges } from '../../protocol/settings.js';
 
 /** Options of {@link connect}. */
 export interface ConnectOptions {
@@ -151,9 +151,9 @@ export const TABLE_OPTIONS = {
   pool: true,
 } satisfies OptionKeys<TableOptions>;
 
-/** Settings that {@link Table.set} changes, one or several of them. */
-export type TableChanges = SettingChanges;
+export type { TableChanges };
 
+/** Settings that {@link Table.set} changes, one or several of them. */
 export const TABLE_CHANGES = {
   lr: true,
   clipNorm: true,
@@ -202,7 +202,8 @@ export interface Table {
    * ```
    * @throws BAD_ARGUMENT for a value that the optimizer does not take, for every other rate of FTRL, and for
    * a schedule where rows have no step count, or to be rid of one where they have it only for that: with the
-   * old and the new value; for a policy of a table that was created without one; UNKNOWN_TABLE, LIMIT, ABORTED (it may be set all the same), CLOSED
+   * old and the new value; for a policy of a table that was created without one; UNKNOWN_TABLE, LIMIT,
+   * ABORTED (it may be set all the same), CLOSED
    */
   set(changes: TableChanges, options?: RequestOptions): Promise<void>;
   /**

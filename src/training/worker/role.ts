@@ -79,7 +79,7 @@ function storeOf(
           if (!asked[i]!.set.includes(setting)) log.info('worker.setting', fields);
           else log.warn('worker.setting', { ...fields, message: keptText(spec, setting, wanted) });
         }
-        // One that the table had before: any other is refused.
+        // The table had it before: any other is refused.
         const { policy } = asked[i]!;
         if (epochs > 0 && policy && spec.policy && !isSamePolicy(policy, spec.policy))
           log.info('worker.setting', {

@@ -41,9 +41,13 @@ it('are durable, have a version, and are told', () => {
   cluster.advance(600);
   expect(cluster.sent('tableSet').at(-1)!.message.code).toBeUndefined();
   expect(set({ policy: FIRST })?.code).toBeUndefined();
-  // What is there already changes nothing.
+  // A policy that is there already changes nothing.
   expect(set({ policy: { counter: 2, ttl: 5 } })?.code).toBeUndefined();
-  const now = { policy: FIRST, policyVersion: 4, earlierPolicies: [FIRST, { ttl: 9 }, { ttl: 20, memory: true }] };
+  const now = {
+    policy: FIRST,
+    policyVersion: 4,
+    earlierPolicies: [FIRST, { ttl: 9 }, { ttl: 20, memory: true }],
+  };
   expect(table()).toMatchObject(now);
   expect(cluster.eventsNamed('table.set')).toEqual([
     { table: 't', policy: 'evict=ttl(9)', was: 'admit=counter(2),evict=ttl(5)' },
