@@ -3,10 +3,10 @@
 // run that pushes the same in the same order draws the same. Where a table has a filter, counters tell how
 // often such a key was seen.
 //
-// Counters lie in the first slots of the rows. What a push adds to them is in its delta, so they are coded,
-// recovered, moved and followed as rows are. All counters of a key are in one slot: a sighting is one row of
-// a delta. A key that gets a row takes what it counted out of the filter, so only keys that wait are in it.
-// Counters that are full stay, since nobody knows what is in them.
+// Counters lie in the first slots of the rows, behind the rule. What a push adds to them is in its delta, so
+// they are coded, recovered, moved and followed as rows are. All counters of a key are in one slot: a
+// sighting is one row of a delta. A key that gets a row takes what it counted out of the filter, so only keys
+// that wait are in it. Counters that are full stay, since nobody knows what is in them.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -38,8 +38,8 @@ struct Counters {
   }
 };
 
-std::uint32_t slotOf(const Filter& filter, std::uint64_t key) {
-  return 1 + below(filterHash(key), filter.slots);
+std::uint32_t slotOf(const Table& t, std::uint64_t key) {
+  return t.reserved() + below(filterHash(key), t.spec().policy.filter.slots);
 }
 
 /** Slots of the filter that began again in the first `sightings` of waiting keys: a lap of all slots takes
@@ -73,10 +73,13 @@ bool Shard::planAdmission(RequestTable& r, Plan& plan) {
   needRows(plan);
   if (needed_.size() > needed) return false;
   const std::uint32_t now = t.clock();
+  // A policy that begins with this push holds for what it admits.
+  const Rule rule = t.nextRule();
+  const bool isNew = !t.rule().isOf(spec.policy);
   ranks_.assign(plan.tags.size(), kNone);
   for (std::size_t i = 0; i < plan.tags.size(); i++) {
     const std::uint32_t slot = plan.slots[i];
-    if (slot != kNone && !(t.mayBeGone(slot, now) && t.isGone(slot, now))) continue;
+    if (slot != kNone && !((isNew || t.mayBeGone(slot, now)) && t.isGone(slot, now, rule))) continue;
     if (plan.unknown.empty()) distinct_.reset(plan.tags.size() - i);
     bool added;
     ranks_[i] = distinct_.add(plan.tags[i], added);
@@ -106,7 +109,7 @@ void Shard::needFilter(Plan& plan) {
     const std::uint32_t index = t.shape(kRows).blockOfSlot(slot);
     if (t.absent(kRows).has(index)) needed_.push_back(BlockRef{spec.id * 2 + kRows, index}.id());
   };
-  for (Unknown& key : plan.unknown) need(key.cellsAt = slotOf(filter, key.tag - 1));
+  for (Unknown& key : plan.unknown) need(key.cellsAt = slotOf(t, key.tag - 1));
   if (needed_.size() > needed) return;
   std::uint64_t waiting = t.extent() ? t.lifeOf(0).sightings : 0;
   const std::uint64_t turn = turnsAfter(filter, waiting);
@@ -121,7 +124,7 @@ void Shard::needFilter(Plan& plan) {
   plan.cleared =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(turnsAfter(filter, waiting) - turn, filter.slots));
   for (std::uint32_t i = 0; i < plan.cleared; i++)
-    need(static_cast<std::uint32_t>(1 + (turn + i) % filter.slots));
+    need(static_cast<std::uint32_t>(t.reserved() + (turn + i) % filter.slots));
 }
 
 // Their rows of the request move away, so that the others are a request like any other.
@@ -185,7 +188,7 @@ void Shard::clearFilter(const Plan& plan) {
   const std::uint64_t turn = turnsAfter(filter, t.lifeOf(0).sightings);
   const std::size_t stride = t.spec().stride();
   for (std::uint32_t i = 0; i < plan.cleared; i++) {
-    const auto slot = static_cast<std::uint32_t>(1 + (turn + i) % filter.slots);
+    const auto slot = static_cast<std::uint32_t>(t.reserved() + (turn + i) % filter.slots);
     const std::uint32_t place = t.batch().touch(slot);
     std::uint8_t *cells = t.row(slot), *delta = t.batch().delta(place);
     if (!(place & kAddTo)) std::memset(delta, 0, stride);

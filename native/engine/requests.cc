@@ -147,8 +147,8 @@ bool Shard::makeRoom() {
     Table& t = *plan.table;
     if (!t.makeRoom(static_cast<std::uint32_t>(plan.newTags.size()))) return false;
     plan.swept = t.hasPolicy() ? t.sweepOf(plan.tags.size()) : 0;
-    // A table with a policy changes its clock, too.
-    const std::size_t others = t.hasPolicy() + plan.unknown.size() + plan.cleared;
+    // A table with a policy changes its clock and its rule, and may change its filter.
+    const std::size_t others = t.reserved() + plan.unknown.size() + plan.cleared;
     if (!t.batch().expect(plan.tags.size() + plan.swept + plan.displaced + others)) return false;
   }
   for (const Plan& plan : std::span(plans_).first(request_.tables.size()))
@@ -184,6 +184,8 @@ Status Shard::push(View section) {
     const Change change(*this, *plan.table);
     if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
+    if (plan.moves && !request_.mode && plan.table->spec().policy.filters()) plan.table->open();
+    if (request_.tables[i].width && (plan.moves || plan.displaced)) followPolicy(*plan.table);
     if (!request_.tables[i].width) {
       countDeleted(plan);
       deleteRows(*plan.table, plan.slots);
@@ -242,7 +244,6 @@ void Shard::sumGradients(const RequestTable& r, std::size_t distinct) {
 
 void Shard::applyGradients(const RequestTable& r, Plan& plan) {
   Table& t = *plan.table;
-  if (plan.moves && t.spec().policy.filters()) t.open();
   if (!plan.newTags.empty()) addKeys(plan, true);
   if (t.hasPolicy()) startAgain(plan);
   if (!plan.unknown.empty()) fillFilter(plan);

@@ -18,7 +18,8 @@ Fault Shard::addTable(const TableSpec& spec) {
   if (filter.slots >= maxSlots(spec.stride())) return badArgument("the filter is beyond the largest table");
   if (Table* there = find(spec.id)) {
     if (!there->spec().isSameTable(spec)) return badArgument("the table exists with another specification");
-    there->set(spec.optimizer);
+    const Change change(*this, *there);
+    there->set(spec);
     return {};
   }
   if (tables_.size() >= kMaxTables) return badArgument("too many tables");

@@ -74,7 +74,7 @@ class Shard {
   Shard(std::shared_ptr<Memory> memory, std::uint32_t member, std::uint32_t k, std::uint32_t r)
       : memory_(std::move(memory)), member_(member), k_(k), r_(r) {}
 
-  /** Adds a table. One that is there takes the learning rate of `spec`; everything else must be the same. */
+  /** Adds a table. One that is there takes the settings of `spec`; everything else must be the same. */
   Fault addTable(const TableSpec& spec);
   /** Frees the table: its rows, its part of the open batch, of equations and of the open snapshot. Nothing if
    * it is not there. */
@@ -218,6 +218,7 @@ class Shard {
   void beginRows(const Table& t);
   void putInitial(Table& t, std::uint32_t slot);
   // The life of rows (life.cc), in tables with a policy.
+  void followPolicy(Table& t);
   void startAgain(const Plan& plan);
   void countReplaced(Table& t, std::uint32_t slot);
   static void countDeleted(const Plan& plan);

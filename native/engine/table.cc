@@ -18,10 +18,15 @@ Table::Table(Memory& memory, const TableSpec& spec)
       batch_(spec.stride()),
       stamps_(memory),
       removals_(memory),
-      first_(spec.policy.any() ? 1 + spec.policy.filter.slots : 0),
-      least_(spec.policy.filters() ? first_ : 0),
-      lifeAt_(first_ ? (spec.width() - kLifeWords) * 4 : 0),
-      runBytes_(memory) {}
+      lifeAt_(spec.policy.any() ? (spec.width() - kLifeWords) * 4 : 0),
+      rule_(spec.policy),
+      runBytes_(memory) {
+  if (!spec.policy.any()) return;
+  ruleSlot_ = lifeAt_ < sizeof(Rule);
+  reserved_ = reservedSlots(spec);
+  first_ = reserved_ + spec.policy.filter.slots;
+  least_ = spec.policy.filters() ? first_ : 0;
+}
 
 std::uint64_t Table::slotForNew(std::uint32_t n) const {
   if (n < free_.size()) return free_[free_.size() - 1 - n];
@@ -89,7 +94,7 @@ std::uint32_t Table::noteRemoved(const std::vector<std::uint32_t>& slots, std::u
   std::vector<std::uint64_t> gone;
   for (const std::uint32_t slot : slots) {
     // Readers never had a row that was not admitted.
-    if (!first_ || lifeOf(slot).sightings >= spec_.policy.admitAt) gone.push_back(tags()[slot]);
+    if (!first_ || lifeOf(slot).sightings >= rule_.admitAt()) gone.push_back(tags()[slot]);
   }
   return removals_.add(gone, newest, std::max<std::size_t>(kLeastRemoved, extent_ / kRowsPerRemoved));
 }
@@ -216,6 +221,7 @@ bool Table::install(ColumnKind kind, std::uint32_t index, const std::uint8_t* by
   std::memcpy(columns_[kind].data() + std::size_t{index} * shapes_[kind].blockBytes, bytes,
               shapes_[kind].blockBytes);
   if (kind == kKeys && !absent_[kKeys].count()) rebuild();
+  if (kind == kRows && !index) readRule();
   return true;
 }
 

@@ -46,10 +46,6 @@ struct LifePolicy {
   bool any() const { return ttl || rareTtl || admitAt || maxRows || forMemory || filters(); }
   /** Keys may be seen and have no row. */
   bool filters() const { return chance || filter.admitAt; }
-  /** The steps after which a row is gone that was seen so many times; 0: never. */
-  std::uint32_t ttlOf(std::uint32_t sightings) const {
-    return sightings < rareBelow && (!ttl || rareTtl < ttl) ? rareTtl : ttl;
-  }
   bool operator==(const LifePolicy&) const = default;
 };
 
@@ -78,8 +74,8 @@ struct TableSpec {
 
   bool operator==(const TableSpec&) const = default;
   /** The same table: all but the settings that may change. Those are the largest norm, the learning rate
-   * where it is no part of the state, and the schedule where rows count their steps with both or with
-   * neither. */
+   * where it is no part of the state, the schedule where rows count their steps with both or with neither,
+   * and the policy where both have one, with the same filter. */
   bool isSameTable(const TableSpec& other) const;
 };
 

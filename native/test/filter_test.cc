@@ -26,7 +26,7 @@ std::uint32_t seen(Shard& shard, const TableSpec& spec, std::uint64_t key) {
 std::uint32_t highest(const Shard& shard, const TableSpec& spec) {
   const Table& t = *shard.table(spec.id);
   std::uint32_t most = 0;
-  for (std::uint32_t slot = 1; slot < t.firstSlot(); slot++)
+  for (std::uint32_t slot = t.reserved(); slot < t.firstSlot(); slot++)
     for (std::uint32_t at = 0; at < spec.stride(); at++)
       most = std::max<std::uint32_t>(most, t.row(slot)[at]);
   return most;
@@ -35,7 +35,7 @@ std::uint32_t highest(const Shard& shard, const TableSpec& spec) {
 std::uint64_t sumOfCounters(const Shard& shard, const TableSpec& spec) {
   const Table& t = *shard.table(spec.id);
   std::uint64_t sum = 0;
-  for (std::uint32_t slot = 1; slot < t.firstSlot(); slot++)
+  for (std::uint32_t slot = t.reserved(); slot < t.firstSlot(); slot++)
     for (std::uint32_t at = 0; at < spec.stride(); at++) sum += t.row(slot)[at];
   return sum;
 }
@@ -124,7 +124,7 @@ TEST(full_counters_stay) {
   CHECK_EQ(highest(*shard, spec), kMostCounter);
   const auto full = [&] {
     const Table& t = *shard->table(spec.id);
-    return std::count(t.row(1), t.row(1) + spec.stride(), std::uint8_t{kMostCounter});
+    return std::count(t.row(t.reserved()), t.row(t.reserved()) + spec.stride(), std::uint8_t{kMostCounter});
   };
   const auto before = full();
   CHECK(before > 0);

@@ -35,6 +35,11 @@ class Story : public Group {
         flush(m);
       } else if (what < 90) {
         rebuildSink(random_.below(r_));
+      } else if (what < 92) {
+        // With a ttl, so that rows that are given as a whole, which are very old, are gone.
+        TableSpec& spec = specs_[3 + random_.below(2)];
+        const std::uint32_t below = random_.chance(30) ? 0 : 2 + random_.below(2);
+        setPolicy(spec, {1 + random_.below(12), below, 1 + random_.below(9), random_.below(3)});
       } else if (what < 97) {
         recover(1 + random_.below(std::min(r_, k_)));
       } else {

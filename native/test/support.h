@@ -134,7 +134,7 @@ class FilterModel {
       const std::uint64_t before = turn(filter, waiting_, lap);
       const std::uint64_t after = turn(filter, ++waiting_, lap);
       for (std::uint64_t i = before; i < after; i++) {
-        const auto slot = static_cast<std::uint32_t>(1 + i % filter.slots);
+        const auto slot = static_cast<std::uint32_t>(i % filter.slots);
         std::erase_if(counters_, [&](const auto& each) { return each.first.first == slot; });
       }
     }
@@ -148,7 +148,7 @@ class FilterModel {
   static std::set<At> countersOf(const TableSpec& spec, std::uint64_t key) {
     std::set<At> all;
     std::uint64_t hash = filterHash(key);
-    const std::uint32_t slot = 1 + below(hash, spec.policy.filter.slots);
+    const std::uint32_t slot = below(hash, spec.policy.filter.slots);
     for (std::uint32_t i = 0; i < spec.policy.filter.hashes; i++) {
       hash = mix64(hash + 0x9E3779B97F4A7C15ull);
       all.emplace(slot, below(hash, spec.stride()));
@@ -165,6 +165,8 @@ class TableModel {
   explicit TableModel(const TableSpec& spec) : spec_(spec) {}
 
   const TableSpec& spec() const { return spec_; }
+  /** The next push that brings rows makes it the policy. */
+  void set(const LifePolicy& policy) { wanted_ = policy; }
   std::vector<float> row(std::uint64_t key) const {
     const auto found = rows_.find(key);
     if (found == rows_.end() || isGone(found->second)) return initial(key);
@@ -178,6 +180,7 @@ class TableModel {
   }
 
   void push(std::uint32_t mode, const PartData& data) {
+    if (data.width && !data.keys.empty()) follow();
     std::map<std::uint64_t, std::vector<float>> sums;
     std::map<std::uint64_t, std::uint32_t> sightings;
     for (std::size_t i = 0; i < data.keys.size(); i++) {
@@ -233,12 +236,14 @@ class TableModel {
     touched_.clear();
     sentClock_ = clock_;
     sentFilter_ = filter_;
+    sentPolicy_ = spec_.policy;
   }
   /** The owner died: rows are again what was sent last. */
   void lose() {
     rows_ = sent_;
     clock_ = sentClock_;
     filter_ = sentFilter_;
+    spec_.policy = sentPolicy_;
     touched_.clear();
   }
 
@@ -276,6 +281,17 @@ class TableModel {
     return refused;
   }
 
+  /** Rows that are gone under the old policy are gone for good. */
+  void follow() {
+    if (wanted_ == spec_.policy) return;
+    for (auto at = rows_.begin(); at != rows_.end();) {
+      const auto row = at++;
+      if (!isGone(row->second)) continue;
+      touched_.push_back(row->first);
+      rows_.erase(row);
+    }
+    spec_.policy = wanted_;
+  }
   std::vector<float> initial(std::uint64_t key) const {
     std::vector<float> row(spec_.width());
     initialValues(spec_, key, row.data());
@@ -300,6 +316,7 @@ class TableModel {
   }
 
   TableSpec spec_;
+  LifePolicy wanted_ = spec_.policy, sentPolicy_ = spec_.policy;
   std::uint32_t clock_ = kFirstStep, sentClock_ = kFirstStep;
   std::map<std::uint64_t, std::vector<float>> rows_, sent_;
   std::vector<std::uint64_t> touched_;

@@ -94,6 +94,29 @@ def test_keys_wait_without_a_row(client: kintsugi.Client) -> None:
     assert likely.policy == kintsugi.Policy(likely=3, ttl=9)
 
 
+def test_a_policy_is_set(client: kintsugi.Client) -> None:
+    table = client.create_table(f"t-{uuid4()}", 3, policy=kintsugi.Policy(ttl=3))
+    longer = kintsugi.Policy(ttl=500, counter=2)
+    table.set(policy=longer)
+    assert table.policy == longer
+    assert client.table(table.name).policy == longer
+    initial = table.pull([7])
+    table.push([7], np.ones((1, 3))).result()
+    assert (table.pull([7]) == initial).all()
+    table.push([7], np.ones((1, 3))).result()
+    assert (table.pull([7]) != initial).all()
+    for _ in range(10):
+        table.push(np.arange(100, 400), np.ones((300, 3))).result()
+    assert (table.pull([7]) != initial).all()
+    for wrong in (None, kintsugi.Policy(), {"ttl": 3}):
+        with pytest.raises(kintsugi.Error, match="BAD_ARGUMENT"):
+            table.set(policy=wrong)  # type: ignore[arg-type]
+    plain = client.create_table(f"t-{uuid4()}", 3)
+    with pytest.raises(kintsugi.Error, match="from its creation on"):
+        plain.set(policy=longer)
+    assert plain.policy is None
+
+
 def test_new_rows_make_others_go(client: kintsugi.Client) -> None:
     policy = kintsugi.Policy(max_rows=100, memory=True)
     table = client.create_table(f"t-{uuid4()}", 3, policy=policy)

@@ -232,6 +232,11 @@ export function policyText(policy: TablePolicy): string {
   return parts.join(',');
 }
 
+/** True: both are the same policy, or both are none. Both are valid. */
+export function isSamePolicy(a: TablePolicy | undefined, b: TablePolicy | undefined): boolean {
+  return a === b || (a !== undefined && b !== undefined && policyText(a) === policyText(b));
+}
+
 const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z]+)(?:\(([^()]*)\))?\s*(?:,|$)/;
 const NUMBER = /^\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*$/;
 

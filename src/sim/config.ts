@@ -71,6 +71,8 @@ export interface SimConfig {
   busy: number;
   /** Seed of the settings that users set; 0: nobody sets any. */
   settings: number;
+  /** Seed of the policies that users set; 0: nobody sets any. */
+  policies: number;
   /** Seed of the users who drop a table and create it again; 0: nobody does. */
   drops: number;
   /** True: some pushes delete rows. */
@@ -373,11 +375,14 @@ const CROWDED_TABLE = 'c2';
 const FILTERED_TABLES = ['b2', 'p3'];
 
 /** The further tables of a schedule with those that it has for its setters, deletions and expiry. */
-function withTables(extra: string, { settings, deletions, expiry, crowds, filters }: SimConfig): string {
+function withTables(
+  extra: string,
+  { settings, policies, deletions, expiry, crowds, filters }: SimConfig,
+): string {
   const names = new Set(extra.split(' ').filter((name) => name !== ''));
   if (settings !== 0) names.add(SET_TABLE);
   if (deletions) names.add(FORGETTING_TABLE);
-  if (expiry) names.add(EXPIRING_TABLE);
+  if (expiry || policies !== 0) names.add(EXPIRING_TABLE);
   if (crowds) names.add(CROWDED_TABLE);
   if (filters) for (const name of FILTERED_TABLES) names.add(name);
   return [...names].join(' ');
@@ -418,6 +423,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     turns: 0,
     busy: 0,
     settings: 0,
+    policies: 0,
     drops: 0,
     deletions: false,
     expiry: false,

@@ -25,6 +25,7 @@ import {
 } from './config.js';
 import { Control } from './control.js';
 import { Faults, goneOf } from './faults.js';
+import { policiesOf } from './governors.js';
 import { Impostors } from './impostors.js';
 import { MAX_STEPS } from './limits.js';
 import { Lives } from './lives.js';
@@ -50,6 +51,7 @@ const ofSeed = (seed: number) => ({
   ...busyOf(seed),
   ...turnsOf(seed),
   ...settingsOf(seed),
+  ...policiesOf(seed),
   ...dropsOf(seed),
   ...deletionsOf(seed),
   ...expiryOf(seed),

@@ -279,8 +279,8 @@ class Unchanged(Enum):
 UNCHANGED = Unchanged.UNCHANGED
 
 
-def changes_of(lr: Any, clip_norm: Any, schedule: Any) -> dict[str, Any]:
-    """Changes of an optimizer, as a job names them. @raises Error BAD_ARGUMENT."""
+def changes_of(lr: Any, clip_norm: Any, schedule: Any, policy: Any) -> dict[str, Any]:
+    """Changes of a table, as a job names them. @raises Error BAD_ARGUMENT."""
     changes: dict[str, Any] = {}
     if lr is not UNCHANGED:
         changes["lr"] = number(lr, "lr")
@@ -288,6 +288,8 @@ def changes_of(lr: Any, clip_norm: Any, schedule: Any) -> dict[str, Any]:
         changes["clipNorm"] = None if clip_norm is None else number(clip_norm, "clip_norm")
     if schedule is not UNCHANGED:
         changes["schedule"] = None if schedule is None else _checked_schedule(schedule).spec()
+    if policy is not UNCHANGED:
+        changes["policy"] = checked_policy(policy).spec()
     return changes
 
 
