@@ -166,9 +166,9 @@ class Policy:
     `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `max_rows`: the rows of all
     shards together; new rows displace those that were not seen for long. `memory`: the same where nearly all
     of a PS's --memory is used. `counter`: gradients change a row from this sighting on. `bloom`: the same
-    without a row before; (sightings, capacity, error) of a filter, or the sightings alone. `probability`: each
-    sighting of a key without a row makes it one with this chance. `likely`: the chance that lets 95 of 100
-    keys have a row after so many sightings. A policy has at most one of the last four.
+    without a row before; (sightings, capacity, error) of a filter, or the sightings alone. `probability`:
+    each sighting of a key without a row makes it one with this chance. `likely`: the chance that lets 95 of
+    100 keys have a row after so many sightings. A policy has at most one of the last four.
     """
 
     ttl: int | None = None

@@ -41,6 +41,12 @@ export const LIFE_MUTANTS: readonly Mutant[] = [
     to: 'if (minFrequency + maxAge > 0) native.serve(minFrequency, maxAge);',
   },
   {
+    name: 'life: a replica does not know the size of a filter',
+    file: 'replica/replica',
+    from: 'filtered(table, k * groups)',
+    to: 'table',
+  },
+  {
     name: 'life: keys are listed while rows that say who is gone are lost',
     file: 'node/queries',
     from: 'if (!owner.native.tableReady(table))',
