@@ -30,7 +30,7 @@ const POLICIES: readonly TablePolicy[] = [
 
 /** Draws the seed of the governors of a schedule; 0: it has none. */
 export function policiesOf(seed: number): { policies: number } {
-  const random = new Random(seed + 0x901c);
+  const random = new Random(seed + 0x90c1);
   return { policies: random.chance(0.2) ? 1 + random.below(1 << 30) : 0 };
 }
 

@@ -80,7 +80,7 @@ test('all rows are the same with and without kills at that moment', async () => 
   expect((await job.client.createTable(again)).spec.policy).toEqual({ ttl: 3, counter: 3 });
   const other = rejection(job.client.createTable({ ...again, policy: { ttl: 7 } }));
   expect(await other).toMatchObject({ code: 'TABLE_EXISTS' });
-});
+}, 180_000);
 
 test('a table without a policy takes none, and nothing is no change', async () => {
   const { client, to } = await startSmallJob();

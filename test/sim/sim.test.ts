@@ -37,6 +37,7 @@ const COVERED = [
   'manifest',
   'restore.done',
   'survivorsChecked',
+  'policySet',
 ];
 
 describe(`schedules 1 to ${SCHEDULES}`, () => {

@@ -25,6 +25,10 @@ export const SETTING_MUTANTS: readonly Mutant[] = [
     file: 'shard/tables',
     from: 'const { policy } = table;',
     to: 'const policy = before ? table.policy : (table.earlierPolicies?.[0] ?? table.policy);',
+    scenario: {
+      test: 'test/library/client/set-policy.test.ts',
+      because: 'few new owners have a row whose age only the first policy allows',
+    },
   },
   {
     name: 'settings: a restarted worker is refused with the policy that its table had at first',
