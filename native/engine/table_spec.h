@@ -41,7 +41,7 @@ struct LifePolicy {
   std::uint32_t maxRows = 0;    // new rows displace others where this shard has so many; 0: it may have any
   bool forMemory = false;       // the same where the budget of the node is nearly used up
   std::uint64_t chance = 0;  // of 2^32: each sighting of a key without a row makes it one; 0: the first does
-  Filter filter;             // counts sightings of keys without a row
+  Filter filter{};           // counts sightings of keys without a row
 
   bool any() const { return ttl || rareTtl || admitAt || maxRows || forMemory || filters(); }
   /** Keys may be seen and have no row. */
