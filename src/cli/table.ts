@@ -174,13 +174,16 @@ async function runDrop(name: string, flags: ShowFlags): Promise<void> {
 
 /** @throws BAD_ARGUMENT, BAD_DATA, UNKNOWN_TABLE */
 async function runDelete(name: string, flags: DeleteRowsFlags): Promise<void> {
-  const path = flags.keys;
   let count = 0;
-  // A line that is no key is an error before a row is deleted.
-  for await (const keys of keysOfFile(path)) count += keys.length;
+  // A line that is no key is an error before a row is deleted. A pipe can be read once.
+  const lists: BigUint64Array[] = [];
+  for await (const keys of keysOfFile(flags.keys)) {
+    lists.push(keys);
+    count += keys.length;
+  }
   await withClient(flags, async (client) => {
     const rows = client.table(name);
-    for await (const keys of keysOfFile(path)) await rows.delete(keys);
+    for (const keys of lists) await rows.delete(keys);
   });
   print(flags.json, { table: name, keys: count }, () => [
     `table ${name}: rows of ${countText(count)} keys are deleted`,
