@@ -54,7 +54,7 @@ interface PodSet {
 export interface QueuedWorkload extends KubeObject {
   spec: { active?: boolean; queueName?: string; podSets: PodSet[]; [other: string]: unknown };
   status?: {
-    conditions?: (ObjectCondition & { observedGeneration?: number })[];
+    conditions?: ObjectCondition[];
     admission?: { clusterQueue?: string; podSetAssignments?: Assignment[] } | null;
     admissionChecks?: { name: string; podSetUpdates?: (PodSetInfo & { name: string })[] }[];
     reclaimablePods?: { name: string; count: number }[];
