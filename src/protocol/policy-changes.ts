@@ -1,8 +1,8 @@
 /**
  * How the policy of a table changes while the job trains. Rows of a table with a policy have words for their
  * age and sightings, and those of one without have none: so a table has a policy from its creation on, or
- * never. Nor does `bloom` change, because its filter has the first slots of the rows. Each shard begins with a
- * new policy in its next push (native/engine/rule.h).
+ * never. Nor does `bloom` change, because its filter has the first slots of the rows. Each shard begins with
+ * a new policy in its next push (native/engine/rule.h).
  */
 import { isSamePolicy, onlyKnownPolicy, policyProblem, type TablePolicy } from '../engine/policies.js';
 import type { EarlierSettings, TableSpec } from './map.js';
