@@ -38,7 +38,7 @@ export {
   type OptimizerSpec,
   optimizerOf,
 } from './engine/optimizers.js';
-export type { LifeCounts, TablePolicy } from './engine/policies.js';
+export type { BloomPolicy, LifeCounts, TablePolicy } from './engine/policies.js';
 export type { ScheduleKind, ScheduleSpec } from './engine/schedules.js';
 export {
   type CheckpointResult,

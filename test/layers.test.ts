@@ -27,7 +27,7 @@ const includesOf = (source: string): string[] =>
 
 const sources = filesUnder('src', /\.ts$/);
 const pure = sources.filter((file) =>
-  /^src\/((core|protocol)\/|engine\/(optimizers|schedules|policies)\.ts$)/.test(file),
+  /^src\/((core|protocol)\/|engine\/(optimizers|schedules|policies|filters)\.ts$)/.test(file),
 );
 
 describe('TypeScript', () => {
@@ -49,7 +49,7 @@ describe('TypeScript', () => {
 
   it('protocol and core import only each other, the errors and the types of the engine', () => {
     // The codec is the one outsider: it is a function from bytes to values.
-    const engine = 'native|optimizers|schedules|policies|snapshots';
+    const engine = 'native|optimizers|schedules|policies|filters|snapshots';
     const allowed = new RegExp(
       `^src/(core/|protocol/|common/errors\\.ts|engine/(${engine})\\.ts)|^msgpackr$`,
     );
@@ -84,7 +84,7 @@ describe('TypeScript', () => {
     const rooms = /^src\/fleet\/(planner|autoscale\/decide)\//;
     const allowed = new RegExp(
       '^src/(fleet/(planner|autoscale/decide)/|common/(errors|statistics)\\.|' +
-        'engine/(optimizers|schedules|policies)\\.|protocol/blocks\\.|core/placement/job\\.)',
+        'engine/(optimizers|schedules|policies|filters)\\.|protocol/blocks\\.|core/placement/job\\.)',
     );
     const imports = sources.flatMap((file) => importsOf(file, text(file)).map((name) => ({ file, name })));
     const beyond = imports.filter(({ file, name }) => rooms.test(file) && !allowed.test(name));
@@ -160,7 +160,7 @@ const FLOORS: readonly Readonly<Record<string, string>>[] = [
   { 'native/data/': 'lines of data files become rows of a batch' },
   { 'native/binding/': 'N-API around the three, which know no Node' },
   { 'src/common/': 'errors, checks of options, optional packages, Protocol Buffers' },
-  { 'src/engine/': 'the whole addon, typed; the tables of optimizers and schedules, policies' },
+  { 'src/engine/': 'the whole addon, typed; optimizers and schedules, policies and their filters' },
   { 'src/protocol/': 'messages, their senders and checks, frame, cluster map' },
   { 'src/core/shared/': 'limits (policy.ts), outbox, de-duplication, pace, bytes that wait' },
   {

@@ -218,6 +218,30 @@ static bool readMaxRows(Napi::Object object, std::uint32_t& out) {
   return true;
 }
 
+/** A chance in 2^32: that of a sighting, or the one that lets 95 of 100 keys pass in so many sightings. */
+static bool readChance(Napi::Object object, std::uint64_t& out) {
+  std::uint32_t sightings = 0;
+  if (!readLife(object, "likely", sightings)) return false;
+  double chance = sightings ? 1 - std::pow(0.05, 1.0 / sightings) : 0;
+  if (!object.Get("probability").IsUndefined()) {
+    chance = property(object, "probability");
+    if (!(chance > 0 && chance <= 1) || sightings) return false;
+  }
+  if (chance > 0) out = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(chance * 4294967296.0 + 0.5));
+  return true;
+}
+
+/** Only a shard needs the sizes of a filter. */
+static bool readFilter(Napi::Value value, Filter& out) {
+  if (value.IsUndefined()) return true;
+  if (!value.IsObject()) return false;
+  const auto object = value.As<Napi::Object>();
+  return toU32(object.Get("sightings"), kMostCounter, out.admitAt) && out.admitAt >= 2 &&
+         (object.Get("slots").IsUndefined() ||
+          (toU32(object.Get("slots"), kNone - 2, out.slots) && toU32(object.Get("hashes"), 32, out.hashes) &&
+           toU32(object.Get("capacity"), kNone, out.capacity)));
+}
+
 bool readPolicy(Napi::Value value, LifePolicy& out) {
   if (value.IsUndefined()) return true;
   if (!value.IsObject()) return false;
@@ -233,7 +257,8 @@ bool readPolicy(Napi::Value value, LifePolicy& out) {
   if (!memory.IsUndefined() && !(memory.IsBoolean() && memory.As<Napi::Boolean>().Value())) return false;
   out.forMemory = !memory.IsUndefined();
   return readLife(object, "ttl", out.ttl) && readLife(object, "counter", out.admitAt) &&
-         readMaxRows(object, out.maxRows) && out.any();
+         readMaxRows(object, out.maxRows) && readChance(object, out.chance) &&
+         readFilter(object.Get("bloom"), out.filter) && (!out.chance || !out.filter.admitAt) && out.any();
 }
 
 bool readTable(Napi::Value value, TableSpec& out) {

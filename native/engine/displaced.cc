@@ -93,7 +93,7 @@ void Shard::keepFitting(RequestTable& r, Plan& plan) {
     if (slot >= t.extent() || (!fitting && !t.tags()[slot])) continue;
     plan.tags[kept] = plan.tags[i];
     plan.slots[kept] = slot;
-    std::memcpy(plan.kept.data() + kept++ * bytes, r.rows + i * bytes, bytes);
+    std::memmove(plan.kept.data() + kept++ * bytes, r.rows + i * bytes, bytes);
   }
   plan.tags.resize(kept);
   plan.slots.resize(kept);

@@ -53,14 +53,17 @@ void Table::applyDelta(const DeltaTable& d) {
   std::uint8_t* rows = columns_[kRows].data();
   const ColumnShape& shape = shapes_[kRows];
   if (!d.rowCount) return;
-  if (!absent_[kRows].count())
-    return kernels().mulAddRows(rows, shape.stride, d.rowSlots, d.rowCount, d.rowXor, 1);
-  for (std::uint32_t i = 0; i < d.rowCount; i++) {
-    const auto slot = loadAt<std::uint32_t>(d.rowSlots, i);
-    if (absent_[kRows].has(shape.blockOfSlot(slot))) continue;
-    kernels().mulAdd(rows + std::size_t{slot} * shape.stride, d.rowXor + std::size_t{i} * shape.stride,
-                     shape.stride, 1);
+  if (!absent_[kRows].count()) {
+    kernels().mulAddRows(rows, shape.stride, d.rowSlots, d.rowCount, d.rowXor, 1);
+  } else {
+    for (std::uint32_t i = 0; i < d.rowCount; i++) {
+      const auto slot = loadAt<std::uint32_t>(d.rowSlots, i);
+      if (absent_[kRows].has(shape.blockOfSlot(slot))) continue;
+      kernels().mulAdd(rows + std::size_t{slot} * shape.stride, d.rowXor + std::size_t{i} * shape.stride,
+                       shape.stride, 1);
+    }
   }
+  readRule();
 }
 
 // Keys go before others come: a key that was removed and pushed again in one batch leaves one slot and comes

@@ -29,4 +29,11 @@ inline std::uint64_t draw(std::uint64_t stream, std::uint64_t counter) {
   return mix64(stream + (counter + 1) * 0x9E3779B97F4A7C15ull);
 }
 
+/** Where the counters of a key are in a filter: part of the format, since shards are recovered with them. */
+inline std::uint64_t filterHash(std::uint64_t key) { return mix64(key + 0xC2B2AE3D27D4EB4Full); }
+/** A number below `count`, of a hash. */
+inline std::uint32_t below(std::uint64_t hash, std::uint32_t count) {
+  return static_cast<std::uint32_t>((hash >> 32) * count >> 32);
+}
+
 }  // namespace kintsugi

@@ -20,7 +20,7 @@ static constexpr std::size_t kMostClocks = 256;
 
 void Table::removeUnserved(BlockSet& slots, const Serving& serving) const {
   if (!first_ || !extent_) return;
-  slots.remove(0);
+  slots.removeRange(0, first_);
   const std::uint32_t now = clock();
   for (std::uint32_t slot = first_; slot < extent_; slot++) {
     if (tags()[slot] && !isServed(slot, now, serving)) slots.remove(slot);
@@ -67,14 +67,15 @@ void Table::changeLife(std::uint32_t slot, Life life, std::uint32_t place) {
   setLife(slot, life);
 }
 
+// After a change of the rule, all runs may have rows that are gone.
 std::uint32_t Table::turns() const {
-  const std::uint32_t runs = runCount();
-  return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(std::uint64_t{runs} * kSweeps / leastTtl() + 1, runs));
+  const std::uint32_t runs = runCount(), ttl = rule_.leastTtl();
+  if (!ttl || rule_.hasLines()) return runs;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{runs} * kSweeps / ttl + 1, runs));
 }
 
 std::uint32_t Table::sweepOf(std::size_t keys) const {
-  if (!extent_ || !leastTtl()) return 0;
+  if (!extent_ || !mayGo()) return 0;
   const std::uint32_t runs = runCount(), step = nextStep();
   const std::size_t most = std::min<std::size_t>(extent_, kLeastSwept + kSweptPerKey * keys);
   std::size_t due = 0;
@@ -90,7 +91,7 @@ std::uint32_t Table::sweepOf(std::size_t keys) const {
 void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
                   std::vector<std::uint32_t>& slots) {
   slots.clear();
-  if (!leastTtl()) return;
+  if (!mayGo()) return;
   const std::uint32_t runs = runCount();
   if (runs_.size() < runs) runs_.resize(runs);
   std::size_t looks = 1 + kLooksPerKey * keys / kRunSlots;
@@ -103,6 +104,7 @@ void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
       looks--;
     }
     turn_++;
+    if (visited_ < runs) visited_++;
   }
   std::sort(slots.begin(), slots.end());
 }
@@ -114,14 +116,14 @@ Table::Run Table::lookAt(std::uint32_t number, std::uint32_t clock, std::uint32_
   for (std::uint32_t slot = std::max(first_, number * kRunSlots); slot < end; slot++) {
     if (!tags()[slot]) continue;
     const Life life = lifeOf(slot);
-    const std::uint32_t ttl = spec_.policy.ttlOf(life.sightings), goneAt = life.last + ttl + 1;
-    if (ttl && goneAt <= clock) {
+    const std::uint32_t ttl = rule_.ttlOf(life.sightings), goneAt = life.last + ttl + 1;
+    if ((ttl && goneAt <= clock) || rule_.wasGone(life)) {
       if (slots.size() == most) return {};
       slots.push_back(slot);
       continue;
     }
     if (ttl) run.due = std::min(run.due, goneAt);
-    run.admitted = run.admitted && life.sightings >= spec_.policy.admitAt;
+    run.admitted = run.admitted && life.sightings >= rule_.admitAt();
   }
   return run;
 }
@@ -129,13 +131,11 @@ Table::Run Table::lookAt(std::uint32_t number, std::uint32_t clock, std::uint32_
 void Table::noteBegun(std::uint32_t slot) {
   if (slot / kRunSlots >= runs_.size()) return;
   Run& run = runs_[slot / kRunSlots];
-  run.due = std::min(run.due, nextStep() + leastTtl() + 1);
+  run.due = std::min(run.due, nextStep() + rule_.leastTtl() + 1);
   run.admitted = false;
 }
 
-void Table::countGone(std::uint32_t slot) {
-  (lifeOf(slot).sightings < spec_.policy.rareBelow ? counts_.rare : counts_.expired)++;
-}
+void Table::countGone(std::uint32_t slot) { (rule_.isRare(lifeOf(slot)) ? counts_.rare : counts_.expired)++; }
 
 /** The words of a row that has just become one: in this step, not yet seen. */
 static void beginLife(const Table& t, std::vector<float>& row) {
@@ -214,7 +214,7 @@ void Shard::admit(const RequestTable& r, const Plan& plan, RowSteps& steps) {
   sightings_.assign(distinct, distinct == r.count ? 1 : 0);
   if (distinct < r.count)
     for (std::uint32_t i = 0; i < r.count; i++) sightings_[inverse_[i]]++;
-  const std::uint32_t least = t.spec().policy.admitAt;
+  const std::uint32_t least = t.rule().admitAt();
   if (least < 2) return;
   const auto isAdmitted = [&](std::size_t i) {
     const std::uint32_t slot = plan.slots[i];
@@ -263,8 +263,8 @@ void Shard::seeRows(const Plan& plan, std::size_t distinct) {
 
 // A row that is given as a whole has its age, and no step passes. One that nobody has seen begins its life.
 void Shard::takeLife(Table& t, std::uint32_t slot, std::uint32_t place) {
-  Table::Life life = t.given(t.lifeOf(slot));
-  if (!life.sightings) life.sightings = std::max(1u, t.spec().policy.admitAt);
+  Life life = t.given(t.lifeOf(slot));
+  if (!life.sightings) life.sightings = std::max(1u, t.rule().admitAt());
   t.changeLife(slot, life, place);
   t.noteGiven(slot);
 }
@@ -282,10 +282,11 @@ void Shard::endStep(const Plan& plan) {
   Table& t = *plan.table;
   const std::uint32_t place = t.batch().touch(0), step = t.nextStep();
   if (!(place & kAddTo)) std::memset(t.batch().delta(place), 0, t.spec().stride());
-  t.changeLife(0, {step, 0}, place);
+  t.changeLife(0, {step, t.lifeOf(0).sightings}, place);
   swept_.clear();
   if (!t.absent(kRows).count()) t.sweep(plan.swept, plan.tags.size(), step, swept_);
   for (const std::uint32_t slot : swept_) t.countGone(slot);
+  t.dropLines();
   if (plan.displaced > swept_.size()) t.displace(plan.displaced, step, swept_);
   if (swept_.empty()) return;
   if (snapshot_) snapshot_->keep(t, swept_);

@@ -2,6 +2,7 @@
 // blocks that its rows need, then the budget. Only then is it applied, in one pass per row: old row in,
 // optimizer, new row out, delta out.
 #include <algorithm>
+#include <span>
 
 #include "engine/shard.h"
 #include "kernels/kernels.h"
@@ -73,13 +74,14 @@ void Shard::settleMissing() {
 }
 
 // Slots of all keys. New ones, which are rare, are made distinct and get the slots that they will have.
-void Shard::planPush(Plan& plan) {
-  const std::size_t count = plan.tags.size();
-  plan.slots.resize(count);
+void Shard::planPush(RequestTable& r, Plan& plan) {
+  plan.slots.resize(plan.tags.size());
   plan.newTags.clear();
   const Table& t = *plan.table;
   if (!t.ready()) return needKeys(t);
-  t.index().findMany(plan.tags.data(), count, plan.slots.data());
+  t.index().findMany(plan.tags.data(), plan.tags.size(), plan.slots.data());
+  if (!request_.mode && t.spec().policy.filters() && !planAdmission(r, plan)) return;
+  const std::size_t count = plan.tags.size();
   bool fits = true;
   for (std::size_t i = 0; i < count; i++) {
     if (plan.slots[i] != kNone) continue;
@@ -145,10 +147,12 @@ bool Shard::makeRoom() {
     Table& t = *plan.table;
     if (!t.makeRoom(static_cast<std::uint32_t>(plan.newTags.size()))) return false;
     plan.swept = t.hasPolicy() ? t.sweepOf(plan.tags.size()) : 0;
-    // A table with a policy changes its clock, too.
-    if (!t.batch().expect(plan.tags.size() + plan.swept + plan.displaced + t.hasPolicy())) return false;
+    // A table with a policy changes its clock and its rule, and may change its filter.
+    const std::size_t others = t.reserved() + plan.unknown.size() + plan.cleared;
+    if (!t.batch().expect(plan.tags.size() + plan.swept + plan.displaced + others)) return false;
   }
-  for (std::size_t i = 0; i < request_.tables.size(); i++) plans_[i].table->countRefused(plans_[i].unfit);
+  for (const Plan& plan : std::span(plans_).first(request_.tables.size()))
+    plan.table->countRefused(plan.unfit + plan.refused);
   return true;
 }
 
@@ -159,10 +163,13 @@ Status Shard::push(View section) {
   if (const Status status = checkHeads(request_, true); status != Status::Applied) return status;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     if (!collectTags(request_.tables[i], plans_[i])) return Status::KeyReserved;
+    plans_[i].moves = !plans_[i].tags.empty();
+    plans_[i].unknown.clear();
+    plans_[i].refused = plans_[i].cleared = 0;
   }
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     if (request_.tables[i].width) {
-      planPush(plans_[i]);
+      planPush(request_.tables[i], plans_[i]);
     } else {
       planDeletion(plans_[i]);
     }
@@ -177,6 +184,8 @@ Status Shard::push(View section) {
     const Change change(*this, *plan.table);
     if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
+    if (plan.moves && !request_.mode && plan.table->spec().policy.filters()) plan.table->open();
+    if (request_.tables[i].width && (plan.moves || plan.displaced)) followPolicy(*plan.table);
     if (!request_.tables[i].width) {
       countDeleted(plan);
       deleteRows(*plan.table, plan.slots);
@@ -184,7 +193,7 @@ Status Shard::push(View section) {
       applyRows(request_.tables[i], plan);
     } else {
       applyGradients(request_.tables[i], plan);
-      if (plan.table->hasPolicy() && (!plan.tags.empty() || plan.displaced)) endStep(plan);
+      if (plan.table->hasPolicy() && (plan.moves || plan.displaced)) endStep(plan);
     }
   }
   return Status::Applied;
@@ -237,6 +246,7 @@ void Shard::applyGradients(const RequestTable& r, Plan& plan) {
   Table& t = *plan.table;
   if (!plan.newTags.empty()) addKeys(plan, true);
   if (t.hasPolicy()) startAgain(plan);
+  if (!plan.unknown.empty()) fillFilter(plan);
   const std::size_t distinct = distinctRows(plan);
   RowSteps steps;
   steps.rows = t.row(0);

@@ -141,6 +141,7 @@ void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKey
   plan.slots.erase(std::unique(plan.slots.begin(), plan.slots.end()), plan.slots.end());
   for (const std::uint32_t slot : plan.slots) t.setLife(slot, t.given(t.lifeOf(slot)));
   t.lookAgain();
+  t.writeFirstRule();
 }
 
 Fault Shard::readValues(const WantedValues& wanted, std::size_t& count) {

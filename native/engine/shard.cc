@@ -12,9 +12,14 @@ namespace kintsugi {
 Fault Shard::addTable(const TableSpec& spec) {
   if (spec.id >> 31) return badArgument("table id must be below 2^31");
   if (spec.dim < 1 || spec.dim > kMaxDim) return badArgument("dim must be 1 to 65536");
+  const Filter& filter = spec.policy.filter;
+  if (filter.admitAt && (!filter.slots || !filter.hashes || !filter.capacity))
+    return badArgument("a filter needs slots, hashes and a capacity");
+  if (filter.slots >= maxSlots(spec.stride())) return badArgument("the filter is beyond the largest table");
   if (Table* there = find(spec.id)) {
     if (!there->spec().isSameTable(spec)) return badArgument("the table exists with another specification");
-    there->set(spec.optimizer);
+    const Change change(*this, *there);
+    there->set(spec);
     return {};
   }
   if (tables_.size() >= kMaxTables) return badArgument("too many tables");

@@ -74,7 +74,7 @@ class Shard {
   Shard(std::shared_ptr<Memory> memory, std::uint32_t member, std::uint32_t k, std::uint32_t r)
       : memory_(std::move(memory)), member_(member), k_(k), r_(r) {}
 
-  /** Adds a table. One that is there takes the learning rate of `spec`; everything else must be the same. */
+  /** Adds a table. One that is there takes the settings of `spec`; everything else must be the same. */
   Fault addTable(const TableSpec& spec);
   /** Frees the table: its rows, its part of the open batch, of equations and of the open snapshot. Nothing if
    * it is not there. */
@@ -175,6 +175,14 @@ class Shard {
   void count(Table& table, const Figures& before);
   bool installBlock(BlockRef block, const std::uint8_t* bytes);
 
+  /** A key of a push that has no row before it, or one that is gone. */
+  struct Unknown {
+    std::uint64_t tag;
+    std::uint32_t seen;     // in this push
+    std::uint32_t before;   // as the filter says
+    std::uint32_t cellsAt;  // slot of its counters
+    bool admitted;
+  };
   /** The work on one table of a request between checking and applying. Kept between calls for its memory. */
   struct Plan {
     Table* table = nullptr;
@@ -185,13 +193,17 @@ class Shard {
     std::uint32_t displaced = 0;         // pushes: rows that make room for new ones
     std::size_t unfit = 0;               // pushes: new keys without a slot, see `keepFitting`
     std::vector<std::uint8_t> kept;      // rows of the others
+    std::vector<Unknown> unknown;        // pushes: keys without a row, where a table filters
+    std::size_t refused = 0;             // of these, those that get none
+    std::uint32_t cleared = 0;           // slots of the filter that begin again
+    bool moves = false;                  // a step: gradients have come, whether a row takes them or not
   };
 
   Table* find(std::uint32_t id) { return const_cast<Table*>(table(id)); }
   Status checkHeads(const Request& request, bool isPush);
   bool collectTags(const RequestTable& r, Plan& plan);
   void needKeys(const Table& table);
-  void planPush(Plan& plan);
+  void planPush(RequestTable& r, Plan& plan);
   void planDeletion(Plan& plan);
   void needRows(const Plan& plan);
   bool makeRoom();
@@ -206,6 +218,7 @@ class Shard {
   void beginRows(const Table& t);
   void putInitial(Table& t, std::uint32_t slot);
   // The life of rows (life.cc), in tables with a policy.
+  void followPolicy(Table& t);
   void startAgain(const Plan& plan);
   void countReplaced(Table& t, std::uint32_t slot);
   static void countDeleted(const Plan& plan);
@@ -214,6 +227,12 @@ class Shard {
   void takeLife(Table& t, std::uint32_t slot, std::uint32_t place);
   static void giveAges(const Table& t, const std::vector<std::uint32_t>& slots, std::uint8_t* rows);
   void endStep(const Plan& plan);
+  // Keys that get no row yet (filter.cc).
+  bool planAdmission(RequestTable& r, Plan& plan);
+  void needFilter(Plan& plan);
+  static void dropRefused(RequestTable& r, Plan& plan, const std::vector<std::uint32_t>& ranks);
+  void fillFilter(const Plan& plan);
+  void clearFilter(const Plan& plan);
   std::size_t distinctRows(Plan& plan);
   void sumGradients(const RequestTable& r, std::size_t distinct);
   std::uint8_t* copyRows(const RequestTable& r, const Plan& plan, std::uint8_t* out);
@@ -260,7 +279,7 @@ class Shard {
   std::vector<std::uint32_t> inverse_;  // for each key of the request its rank
   std::vector<float> gradients_;
   std::vector<float> initial_;
-  std::vector<std::uint32_t> sightings_, admittedSlots_, admittedPlaces_, swept_, gone_;
+  std::vector<std::uint32_t> sightings_, admittedSlots_, admittedPlaces_, swept_, gone_, ranks_;
 };
 
 }  // namespace kintsugi

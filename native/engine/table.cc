@@ -18,9 +18,15 @@ Table::Table(Memory& memory, const TableSpec& spec)
       batch_(spec.stride()),
       stamps_(memory),
       removals_(memory),
-      first_(spec.policy.any() ? 1 : 0),
-      lifeAt_(first_ ? (spec.width() - kLifeWords) * 4 : 0),
-      runBytes_(memory) {}
+      lifeAt_(spec.policy.any() ? (spec.width() - kLifeWords) * 4 : 0),
+      rule_(spec.policy),
+      runBytes_(memory) {
+  if (!spec.policy.any()) return;
+  ruleSlot_ = lifeAt_ < sizeof(Rule);
+  reserved_ = reservedSlots(spec);
+  first_ = reserved_ + spec.policy.filter.slots;
+  least_ = spec.policy.filters() ? first_ : 0;
+}
 
 std::uint64_t Table::slotForNew(std::uint32_t n) const {
   if (n < free_.size()) return free_[free_.size() - 1 - n];
@@ -28,7 +34,8 @@ std::uint64_t Table::slotForNew(std::uint32_t n) const {
 }
 
 std::uint32_t Table::extentAfter(std::uint32_t newKeys) const {
-  return newKeys <= free_.size() ? extent_ : unused() + (newKeys - static_cast<std::uint32_t>(free_.size()));
+  return newKeys <= free_.size() ? std::max(extent_, least_)
+                                 : unused() + (newKeys - static_cast<std::uint32_t>(free_.size()));
 }
 
 std::size_t Table::costOf(std::uint32_t newKeys) const {
@@ -42,7 +49,7 @@ std::size_t Table::costOf(std::uint32_t newKeys) const {
 }
 
 bool Table::makeRoom(std::uint32_t newKeys) {
-  if (!newKeys) return true;
+  if (!newKeys && extent_ >= least_) return true;
   if (newKeys > free_.size() && unused() + std::uint64_t{newKeys - free_.size()} > maxSlots(spec_.stride()))
     return false;
   const std::uint32_t extent = extentAfter(newKeys);
@@ -87,7 +94,7 @@ std::uint32_t Table::noteRemoved(const std::vector<std::uint32_t>& slots, std::u
   std::vector<std::uint64_t> gone;
   for (const std::uint32_t slot : slots) {
     // Readers never had a row that was not admitted.
-    if (!first_ || lifeOf(slot).sightings >= spec_.policy.admitAt) gone.push_back(tags()[slot]);
+    if (!first_ || lifeOf(slot).sightings >= rule_.admitAt()) gone.push_back(tags()[slot]);
   }
   return removals_.add(gone, newest, std::max<std::size_t>(kLeastRemoved, extent_ / kRowsPerRemoved));
 }
@@ -214,6 +221,7 @@ bool Table::install(ColumnKind kind, std::uint32_t index, const std::uint8_t* by
   std::memcpy(columns_[kind].data() + std::size_t{index} * shapes_[kind].blockBytes, bytes,
               shapes_[kind].blockBytes);
   if (kind == kKeys && !absent_[kKeys].count()) rebuild();
+  if (kind == kRows && !index) readRule();
   return true;
 }
 

@@ -2,7 +2,9 @@
 // never changes; the slot of a key that was removed is used again, after the batch of the removal. Layout of
 // a row: values f32[dim], optimizer state, in a table with a policy the words of its life, zeros up to a
 // multiple of 16 bytes. Such a table has no key at slot 0: the row there has the clock of the table in the
-// place of its last step. So the clock is coded, recovered and followed as rows are.
+// place of its last step, and the rule that holds (rule.h) in front of it. Where rows are too short, the
+// slots behind have the rule. The counters of a filter lie behind both. So all of it is coded, recovered and
+// followed as rows are.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,6 +14,7 @@
 #include "engine/batch.h"
 #include "engine/blocks.h"
 #include "engine/index.h"
+#include "engine/rule.h"
 #include "engine/sections.h"
 #include "engine/snapshot.h"
 #include "engine/status.h"
@@ -31,8 +34,9 @@ class Table {
   Table(Memory& memory, const TableSpec& spec);
 
   const TableSpec& spec() const { return spec_; }
-  /** Pushes from now on have these settings, of the same table. Rows and deltas that are there stay. */
-  void set(const OptimizerParams& settings) { spec_.optimizer = settings; }
+  /** Pushes from now on have the settings of this specification of the same table. Rows and deltas that are
+   * there stay. A policy that is another one holds from `followPolicy` on. */
+  void set(const TableSpec& settings);
   std::uint32_t extent() const { return extent_; }
   /** Keys are present and indexed. */
   bool ready() const { return ready_; }
@@ -64,6 +68,10 @@ class Table {
   const std::uint64_t* tags() const { return reinterpret_cast<const std::uint64_t*>(columns_[kKeys].data()); }
 
   bool hasPolicy() const { return first_ != 0; }
+  /** The slots before this one have no keys. */
+  std::uint32_t firstSlot() const { return first_; }
+  /** The slots of the clock and the filter are there from now on; `grow` came before. */
+  void open() { extent_ = std::max(extent_, least_); }
   /** Keys can be listed. With a policy, rows say which of them are gone. */
   bool keysAreKnown() const { return ready_ && (!first_ || !absent_[kRows].count()); }
   /** The steps of a table with a policy. The block of slot 0 is present. */
@@ -74,10 +82,11 @@ class Table {
     return clock > last ? std::min(clock - last, kMostAge) : 0;
   }
   /** A row with a key that counts as not there: it waits for `evict`. Its block and the clock are present. */
-  bool isGone(std::uint32_t slot, std::uint32_t clock) const {
+  bool isGone(std::uint32_t slot, std::uint32_t clock) const { return isGone(slot, clock, rule_); }
+  bool isGone(std::uint32_t slot, std::uint32_t clock, const Rule& rule) const {
     const Life life = lifeOf(slot);
-    const std::uint32_t ttl = spec_.policy.ttlOf(life.sightings);
-    return ttl && ageOf(slot, clock) > ttl;
+    const std::uint32_t ttl = rule.ttlOf(life.sightings);
+    return (ttl && ageOf(slot, clock) > ttl) || rule.wasGone(life);
   }
   /** A row with a key is for readers at this clock. */
   bool isServed(std::uint32_t slot, std::uint32_t clock, const Serving& serving) const {
@@ -85,15 +94,12 @@ class Table {
     if (!serving.valuesOnly) return true;
     return isSeen(slot, serving) && (!serving.maxAge || ageOf(slot, clock) <= serving.maxAge);
   }
-  /** Takes away slots that a snapshot of a table with a policy does not have: 0 and those of rows that are
-   * not served. */
+  /** Takes away slots that a snapshot of a table with a policy does not have: those in front of all keys,
+   * and those of rows that are not served. */
   void removeUnserved(BlockSet& slots, const Serving& serving) const;
   /** Gives kNone to slots of rows that are not served, of a table with a policy. Their blocks and the clock
    * are present. */
   void hideUnserved(std::vector<std::uint32_t>& slots, const Serving& serving) const;
-  struct Life {
-    std::uint32_t last, sightings;
-  };
   Life lifeOf(std::uint32_t slot) const {
     const std::uint8_t* at = row(slot) + lifeAt_;
     return {loadAt<std::uint32_t>(at, 0), loadAt<std::uint32_t>(at, 1)};
@@ -105,9 +111,20 @@ class Table {
     storeAt(at, 1, life.sightings);
   }
   /** The words of a row that is given with its age: without a delta. */
-  Life given(Life words) const {
-    return {clock() - std::min(words.last, kMostAge), std::min(words.sightings, kMostSteps)};
-  }
+  Life given(Life words) const;
+  /** The rule by which rows go. The block of slot 0 is present. */
+  const Rule& rule() const { return rule_; }
+  /** The rule as `followPolicy` will make it. The block of slot 0 is present. */
+  Rule nextRule() const;
+  /** Slots that have the clock and the rule; 0 without a policy. */
+  std::uint32_t reserved() const { return reserved_; }
+  /** The rule follows the policy, from the push on that is being applied: in its delta, for which there is
+   * room. True: it is another one than before. */
+  bool followPolicy();
+  /** The rule of a table whose rows come without a delta. */
+  void writeFirstRule();
+  /** All slots were looked at since the rule changed: what was gone before has been removed. */
+  void dropLines();
   /** `setLife` whose change is added to the row's delta at `place`. */
   void changeLife(std::uint32_t slot, Life life, std::uint32_t place);
   /** The step of the push that is being applied. */
@@ -123,7 +140,7 @@ class Table {
   void sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock, std::vector<std::uint32_t>& slots);
   /** False: the row at this slot is not gone. */
   bool mayBeGone(std::uint32_t slot, std::uint32_t clock) const {
-    return leastTtl() && (slot / kRunSlots >= runs_.size() || runs_[slot / kRunSlots].due <= clock);
+    return mayGo() && (slot / kRunSlots >= runs_.size() || runs_[slot / kRunSlots].due <= clock);
   }
   /** True: the row at this slot was seen often enough before. */
   bool isAdmitted(std::uint32_t slot) const {
@@ -136,7 +153,10 @@ class Table {
     if (slot / kRunSlots < runs_.size()) runs_[slot / kRunSlots] = {};
   }
   /** Many rows are new or have a life that was given. */
-  void lookAgain() { runs_.clear(); }
+  void lookAgain() {
+    runs_.clear();
+    visited_ = 0;
+  }
   /** The most rows that are evicted or displaced by a push with so many new keys, to make room. */
   std::uint32_t surplusOf(std::size_t newKeys, bool tight) const;
   /** Memory is short for a table with so many new keys. */
@@ -189,15 +209,18 @@ class Table {
  private:
   void rebuild();
   bool isSeen(std::uint32_t slot, const Serving& serving) const {
-    return !serving.valuesOnly ||
-           lifeOf(slot).sightings >= std::max(spec_.policy.admitAt, serving.minSightings);
+    return !serving.valuesOnly || lifeOf(slot).sightings >= std::max(rule_.admitAt(), serving.minSightings);
   }
   /** Appends the tags of rows that were served when snapshot `since` began, or could have been, and are not
    * any more, but for those whose keys are among the removed ones. */
   void listUnserved(std::uint32_t since, const Serving& serving, std::vector<std::uint64_t>& tags) const;
   bool isListed(std::uint32_t slot) const;
-  /** The fewest steps after which a row may go; 0: none goes. */
-  std::uint32_t leastTtl() const { return spec_.policy.rareTtl ? spec_.policy.ttlOf(0) : spec_.policy.ttl; }
+  /** False: no row is gone, and none goes by itself. */
+  bool mayGo() const { return rule_.leastTtl() || rule_.hasLines(); }
+  /** The rule as the slots have it. */
+  void readRule();
+  void writeRule(const Rule& rule);
+  std::uint8_t* ruleAt() const { return row(ruleSlot_); }
   std::uint32_t runCount() const { return extent_ / kRunSlots + (extent_ % kRunSlots != 0); }
   /** Runs that have their turn in a step. */
   std::uint32_t turns() const;
@@ -209,7 +232,8 @@ class Table {
     bool admitted = false;  // all have been seen often enough
   };
   std::size_t runBytes(std::uint32_t extent) const {
-    return leastTtl() ? (std::size_t{extent} + kRunSlots - 1) / kRunSlots * sizeof(Run) : 0;
+    const bool areLookedAt = mayGo() || spec_.policy.ttl || spec_.policy.rareTtl;
+    return areLookedAt ? (std::size_t{extent} + kRunSlots - 1) / kRunSlots * sizeof(Run) : 0;
   }
   /** Adds the rows of a run that are gone. Nothing is known of the others where these are more than `most`.
    */
@@ -236,12 +260,17 @@ class Table {
   std::vector<std::uint32_t> freed_;  // in the open batch, where a slot has one change of its key
   bool ready_ = true;
   LifeCounts counts_;
-  std::uint32_t first_ = 0;   // slot that a key may have
-  std::uint32_t lifeAt_ = 0;  // in a row, of a table with a policy
-  std::vector<Run> runs_;     // as far as somebody has looked; see `sweep`
-  Charge runBytes_;           // of all runs, looked at or not
-  std::uint32_t turn_ = 0;    // the run where the next sweep begins
-  std::uint32_t hand_ = 0;    // where `displace` looks next
+  std::uint32_t reserved_ = 0;  // slots of the clock and the rule
+  std::uint32_t first_ = 0;     // slot that a key may have
+  std::uint32_t least_ = 0;     // slots that it has from the first step on, with rows or without
+  std::uint32_t lifeAt_ = 0;    // in a row, of a table with a policy
+  std::uint32_t ruleSlot_ = 0;
+  Rule rule_;                  // a copy of what the slots have
+  std::uint32_t visited_ = 0;  // runs that had their turn since the rule changed
+  std::vector<Run> runs_;      // as far as somebody has looked; see `sweep`
+  Charge runBytes_;            // of all runs, looked at or not
+  std::uint32_t turn_ = 0;     // the run where the next sweep begins
+  std::uint32_t hand_ = 0;     // where `displace` looks next
   struct Candidate {
     float idle;  // see `displace`
     std::uint32_t slot;

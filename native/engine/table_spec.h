@@ -17,6 +17,19 @@ struct InitializerParams {
   bool operator==(const InitializerParams&) const = default;
 };
 
+/** Counters of sightings, a byte each, in the first slots of a table's rows (filter.cc). */
+struct Filter {
+  std::uint32_t admitAt = 0;   // sightings from which on a key has a row; 0: there is no filter
+  std::uint32_t slots = 0;     // with counters alone
+  std::uint32_t hashes = 0;    // counters of a key, all in one slot
+  std::uint32_t capacity = 0;  // sightings of waiting keys that it knows at most
+
+  bool operator==(const Filter&) const = default;
+};
+
+/** Counters stay when they have this value, so no key is admitted later than that. */
+inline constexpr std::uint32_t kMostCounter = 255;
+
 /** The policy of a table: rows go by themselves, and are not admitted at once. A step of a table is a push of
  * gradients to it that its shard has applied: the clock of the table counts them. Zeros: rows stay, and have
  * no words for it. */
@@ -27,12 +40,12 @@ struct LifePolicy {
   std::uint32_t admitAt = 0;    // sightings from which on gradients change a row
   std::uint32_t maxRows = 0;    // new rows displace others where this shard has so many; 0: it may have any
   bool forMemory = false;       // the same where the budget of the node is nearly used up
+  std::uint64_t chance = 0;  // of 2^32: each sighting of a key without a row makes it one; 0: the first does
+  Filter filter{};           // counts sightings of keys without a row
 
-  bool any() const { return ttl || rareTtl || admitAt || maxRows || forMemory; }
-  /** The steps after which a row is gone that was seen so many times; 0: never. */
-  std::uint32_t ttlOf(std::uint32_t sightings) const {
-    return sightings < rareBelow && (!ttl || rareTtl < ttl) ? rareTtl : ttl;
-  }
+  bool any() const { return ttl || rareTtl || admitAt || maxRows || forMemory || filters(); }
+  /** Keys may be seen and have no row. */
+  bool filters() const { return chance || filter.admitAt; }
   bool operator==(const LifePolicy&) const = default;
 };
 
@@ -61,8 +74,8 @@ struct TableSpec {
 
   bool operator==(const TableSpec&) const = default;
   /** The same table: all but the settings that may change. Those are the largest norm, the learning rate
-   * where it is no part of the state, and the schedule where rows count their steps with both or with
-   * neither. */
+   * where it is no part of the state, the schedule where rows count their steps with both or with neither,
+   * and the policy where both have one, with the same filter. */
   bool isSameTable(const TableSpec& other) const;
 };
 

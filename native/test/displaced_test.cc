@@ -359,6 +359,16 @@ TEST(the_bytes_of_runs_are_in_the_account) {
   pushed(without, gradients(crowd, range(0, 10'000)));
   CHECK_EQ(memory->used() - other->used(), 157u * 8);
   CHECK_EQ(shard.bytes() - without.bytes(), 157u * 8);
+  // The bytes come with a policy that lets rows go by themselves, and go when none of these rows is left.
+  CHECK(!shard.addTable(living(atMost(1'000'000))) && !without.addTable(living(policy)));
+  CHECK_EQ(memory->used(), other->used());
+  CHECK_EQ(shard.bytes(), without.bytes());
+  for (int step = 0; step < 200; step++) {
+    pushed(shard, gradients(spec, {1}));
+    pushed(without, gradients(spec, {1}));
+  }
+  CHECK_EQ(other->used() - memory->used(), 157u * 8);
+  CHECK(shard.totalsAreRight() && without.totalsAreRight());
 }
 
 }  // namespace kintsugi::test

@@ -12,6 +12,8 @@ std::vector<TableSpec> specs() {
   return {tableSpec(1, 1, OptimizerKind::Sgd, InitializerKind::Uniform),
           scheduled(tableSpec(2, 7, OptimizerKind::Adagrad, InitializerKind::Normal)),
           withPolicy(tableSpec(4, 5, OptimizerKind::Adagrad, InitializerKind::Uniform), {6, 2, 3, 2}),
+          withPolicy(tableSpec(8, 3, OptimizerKind::Adagrad, InitializerKind::Uniform),
+                     filtered({2, 300, 3, 400}, 8)),
           tableSpec(9, 700, OptimizerKind::Adam, InitializerKind::Zeros)};  // rows wider than a block
 }
 
@@ -38,6 +40,8 @@ class Story {
         takeBack(1 + random_.below(4));
       else if (what < 90)
         begin();
+      else if (what < 95)
+        setPolicy();
       CHECK(leader_->totalsAreRight() && follower_->totalsAreRight());
       if (complete()) compare();
     }
@@ -55,8 +59,17 @@ class Story {
 
   std::unique_ptr<Shard> shard() {
     auto made = std::make_unique<Shard>(memory_, 0, 1, 1);
-    for (const TableSpec& spec : specs()) CHECK(!made->addTable(spec));
+    for (const TableSpec& spec : tables_) CHECK(!made->addTable(spec));
     return made;
+  }
+
+  /** Leader or follower is told, or both are. The follower goes by what it finds in the deltas. */
+  void setPolicy() {
+    TableSpec& spec = tables_[2];
+    spec.policy = {random_.below(9), 1 + random_.below(4), 1 + random_.below(9), random_.below(3)};
+    const std::uint32_t who = random_.below(3);
+    if (who != 0) CHECK(!leader_->addTable(spec));
+    if (who != 1) CHECK(!follower_->addTable(spec));
   }
 
   /** An empty follower, at the leader's position. */
@@ -74,7 +87,7 @@ class Story {
     for (std::uint32_t pushes = 1 + random_.below(3); pushes; pushes--) {
       const std::uint32_t mode = random_.chance(30);
       std::vector<PartData> parts;
-      for (const TableSpec& spec : specs()) {
+      for (const TableSpec& spec : tables_) {
         if (random_.chance(30)) continue;
         PartData part;
         part.table = spec.id;
@@ -148,7 +161,7 @@ class Story {
 
   void compare() {
     std::vector<PartData> parts;
-    for (const TableSpec& spec : specs()) {
+    for (const TableSpec& spec : tables_) {
       PartData part;
       part.table = spec.id;
       part.width = spec.width();
@@ -164,6 +177,7 @@ class Story {
   }
 
   Random random_;
+  std::vector<TableSpec> tables_ = specs();
   std::shared_ptr<Memory> memory_;
   std::unique_ptr<Shard> leader_, follower_;
   std::vector<Batch> log_;

@@ -53,6 +53,17 @@ class Group {
     return true;
   }
 
+  /** Every owner of today and tomorrow is told another policy of a table. */
+  void setPolicy(TableSpec& spec, const LifePolicy& policy) {
+    spec.policy = policy;
+    for (Member& member : members_) {
+      CHECK(!member.shard->addTable(spec));
+      for (TableModel& model : member.models) {
+        if (model.spec().id == spec.id) model.set(policy);
+      }
+    }
+  }
+
   void flush(std::uint32_t m) {
     Member& member = members_[m];
     const Bytes delta = flushed(*member.shard);

@@ -20,6 +20,9 @@ class Story : public Group {
                tableSpec(4, 7, OptimizerKind::Ftrl, InitializerKind::Zeros),
                withPolicy(tableSpec(5, 6, OptimizerKind::Adagrad, InitializerKind::Uniform), {9, 3, 5, 2}),
                withPolicy(tableSpec(6, 3, OptimizerKind::Momentum, InitializerKind::Normal), {4, 0, 0, 0}),
+               withPolicy(tableSpec(8, 6, OptimizerKind::Adagrad, InitializerKind::Uniform),
+                          filtered({3, 40, 4, 900}, 9)),
+               withPolicy(tableSpec(9, 2, OptimizerKind::Sgd, InitializerKind::Normal), byChance(4, 6)),
                tableSpec(7, 1200, OptimizerKind::Sgd, InitializerKind::Zeros)}),
         random_(seed) {}
 
@@ -32,6 +35,11 @@ class Story : public Group {
         flush(m);
       } else if (what < 90) {
         rebuildSink(random_.below(r_));
+      } else if (what < 92) {
+        // With a ttl, so that rows that are given as a whole, which are very old, are gone.
+        TableSpec& spec = specs_[3 + random_.below(2)];
+        const std::uint32_t below = random_.chance(30) ? 0 : 2 + random_.below(2);
+        setPolicy(spec, {1 + random_.below(12), below, 1 + random_.below(9), random_.below(3)});
       } else if (what < 97) {
         recover(1 + random_.below(std::min(r_, k_)));
       } else {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "engine/router.h"
@@ -49,6 +50,21 @@ inline TableSpec withPolicy(TableSpec spec, LifePolicy policy) {
   return spec;
 }
 
+inline LifePolicy filtered(Filter filter, std::uint32_t ttl = 0) {
+  LifePolicy policy;
+  policy.filter = filter;
+  policy.ttl = ttl;
+  return policy;
+}
+
+/** `part` of 16. */
+inline LifePolicy byChance(std::uint64_t part, std::uint32_t ttl = 0) {
+  LifePolicy policy;
+  policy.chance = part << 28;
+  policy.ttl = ttl;
+  return policy;
+}
+
 struct PartData {
   std::uint32_t table = 0, width = 0;
   std::vector<std::uint64_t> keys;
@@ -91,11 +107,66 @@ inline Bytes flushed(Shard& shard) {
 inline View view(const Bytes& bytes) { return {bytes.data(), bytes.size()}; }
 inline BlockList list(const BlockPairs& pairs) { return {pairs.data(), pairs.size() / 2}; }
 
+/** Counters of keys that have no row: of every slot a list, where nobody saves memory. */
+class FilterModel {
+ public:
+  /** Sightings of a key as its lowest counter has them. */
+  std::uint32_t countOf(const TableSpec& spec, std::uint64_t key) const {
+    std::uint32_t least = kMostCounter;
+    for (const auto& at : countersOf(spec, key)) {
+      const auto found = counters_.find(at);
+      least = std::min(least, found == counters_.end() ? 0 : found->second);
+    }
+    return least;
+  }
+  /** Full counters stay. */
+  void change(const TableSpec& spec, std::uint64_t key, std::int64_t by) {
+    for (const auto& at : countersOf(spec, key)) {
+      std::uint32_t& counter = counters_[at];
+      if (counter == kMostCounter) continue;
+      counter = static_cast<std::uint32_t>(std::clamp<std::int64_t>(counter + by, 0, kMostCounter));
+    }
+  }
+  /** So many sightings of waiting keys come. Slots that have their turn begin again. */
+  void wait(const Filter& filter, std::uint64_t sightings) {
+    const std::uint64_t lap = filter.capacity / 2;
+    for (; sightings; sightings--) {
+      const std::uint64_t before = turn(filter, waiting_, lap);
+      const std::uint64_t after = turn(filter, ++waiting_, lap);
+      for (std::uint64_t i = before; i < after; i++) {
+        const auto slot = static_cast<std::uint32_t>(i % filter.slots);
+        std::erase_if(counters_, [&](const auto& each) { return each.first.first == slot; });
+      }
+    }
+  }
+
+ private:
+  using At = std::pair<std::uint32_t, std::uint32_t>;
+  static std::uint64_t turn(const Filter& filter, std::uint64_t waiting, std::uint64_t lap) {
+    return waiting < lap ? 0 : (waiting - lap) * filter.slots / lap;
+  }
+  static std::set<At> countersOf(const TableSpec& spec, std::uint64_t key) {
+    std::set<At> all;
+    std::uint64_t hash = filterHash(key);
+    const std::uint32_t slot = below(hash, spec.policy.filter.slots);
+    for (std::uint32_t i = 0; i < spec.policy.filter.hashes; i++) {
+      hash = mix64(hash + 0x9E3779B97F4A7C15ull);
+      all.emplace(slot, below(hash, spec.stride()));
+    }
+    return all;
+  }
+
+  std::map<At, std::uint32_t> counters_;
+  std::uint64_t waiting_ = 0;
+};
+
 class TableModel {
  public:
   explicit TableModel(const TableSpec& spec) : spec_(spec) {}
 
   const TableSpec& spec() const { return spec_; }
+  /** The next push that brings rows makes it the policy. */
+  void set(const LifePolicy& policy) { wanted_ = policy; }
   std::vector<float> row(std::uint64_t key) const {
     const auto found = rows_.find(key);
     if (found == rows_.end() || isGone(found->second)) return initial(key);
@@ -109,6 +180,7 @@ class TableModel {
   }
 
   void push(std::uint32_t mode, const PartData& data) {
+    if (data.width && !data.keys.empty()) follow();
     std::map<std::uint64_t, std::vector<float>> sums;
     std::map<std::uint64_t, std::uint32_t> sightings;
     for (std::size_t i = 0; i < data.keys.size(); i++) {
@@ -132,12 +204,17 @@ class TableModel {
       sightings[data.keys[i]]++;
       for (std::uint32_t x = 0; !added && x < data.width; x++) sum->second[x] += row[x];
     }
+    std::map<std::uint64_t, std::uint32_t> begun;
+    const bool isStep = !mode && data.width && spec_.policy.filters();
+    const std::set<std::uint64_t> refused =
+        isStep ? refusedOf(data, sightings, begun) : std::set<std::uint64_t>{};
     OptimizerParams optimizer = spec_.optimizer;
     if (data.lr != kNoRate) optimizer.lr = rateOf(data.lr);
     for (const auto& [key, sum] : sums) {
+      if (refused.count(key)) continue;
       std::vector<float> now = row(key);
       const std::uint32_t seen = spec_.policy.any()
-                                     ? std::min(kMostSteps, lifeOf(now).second + sightings[key])
+                                     ? std::min(kMostSteps, lifeOf(now).second + sightings[key] + begun[key])
                                      : spec_.policy.admitAt;
       if (seen >= spec_.policy.admitAt)
         updateRowScalar(optimizer, now.data(), now.data() + spec_.dim, sum.data(), spec_.dim);
@@ -158,15 +235,63 @@ class TableModel {
     }
     touched_.clear();
     sentClock_ = clock_;
+    sentFilter_ = filter_;
+    sentPolicy_ = spec_.policy;
   }
   /** The owner died: rows are again what was sent last. */
   void lose() {
     rows_ = sent_;
     clock_ = sentClock_;
+    filter_ = sentFilter_;
+    spec_.policy = sentPolicy_;
     touched_.clear();
   }
 
  private:
+  /** Keys of a push that get no row. `begun`: sightings that others had before. */
+  std::set<std::uint64_t> refusedOf(const PartData& data, std::map<std::uint64_t, std::uint32_t>& sightings,
+                                    std::map<std::uint64_t, std::uint32_t>& begun) {
+    const LifePolicy& policy = spec_.policy;
+    std::set<std::uint64_t> refused;
+    std::vector<std::uint64_t> unknown;
+    for (const std::uint64_t key : data.keys) {
+      const auto found = rows_.find(key);
+      if (found != rows_.end() && !isGone(found->second)) continue;
+      if (std::find(unknown.begin(), unknown.end(), key) != unknown.end()) continue;
+      unknown.push_back(key);
+      bool admitted = false;
+      if (policy.chance) {
+        const std::uint64_t stream = drawStream(spec_.seed ^ 0x94D049BB133111EBull, key);
+        for (std::uint64_t i = 0; i < sightings[key]; i++)
+          admitted |= draw(stream, std::uint64_t{clock_ + 1} << 32 | i) >> 32 < policy.chance;
+      } else {
+        begun[key] = filter_.countOf(spec_, key);
+        admitted = begun[key] + sightings[key] >= policy.filter.admitAt;
+      }
+      if (!admitted) refused.insert(key);
+    }
+    if (policy.chance) return refused;
+    std::uint64_t waiting = 0;
+    for (const std::uint64_t key : refused) waiting += sightings[key];
+    filter_.wait(policy.filter, waiting);
+    for (const std::uint64_t key : unknown)
+      filter_.change(spec_, key,
+                     refused.count(key) ? std::int64_t{sightings[key]}
+                                        : -std::int64_t{std::min(begun[key], policy.filter.admitAt - 1)});
+    return refused;
+  }
+
+  /** Rows that are gone under the old policy are gone for good. */
+  void follow() {
+    if (wanted_ == spec_.policy) return;
+    for (auto at = rows_.begin(); at != rows_.end();) {
+      const auto row = at++;
+      if (!isGone(row->second)) continue;
+      touched_.push_back(row->first);
+      rows_.erase(row);
+    }
+    spec_.policy = wanted_;
+  }
   std::vector<float> initial(std::uint64_t key) const {
     std::vector<float> row(spec_.width());
     initialValues(spec_, key, row.data());
@@ -191,9 +316,11 @@ class TableModel {
   }
 
   TableSpec spec_;
+  LifePolicy wanted_ = spec_.policy, sentPolicy_ = spec_.policy;
   std::uint32_t clock_ = kFirstStep, sentClock_ = kFirstStep;
   std::map<std::uint64_t, std::vector<float>> rows_, sent_;
   std::vector<std::uint64_t> touched_;
+  FilterModel filter_, sentFilter_;
 };
 
 }  // namespace kintsugi::test

@@ -60,10 +60,61 @@ def test_rows_go_by_themselves(client: kintsugi.Client) -> None:
         kintsugi.Policy(max_rows=0),
         kintsugi.Policy(memory=1),  # type: ignore[arg-type]
         kintsugi.Policy(min_frequency=(1, 2, 3)),  # type: ignore[arg-type]
+        kintsugi.Policy(bloom=1),
+        kintsugi.Policy(bloom=(2, 100)),  # type: ignore[arg-type]
+        kintsugi.Policy(bloom=(2, 100, 0.9)),
+        kintsugi.Policy(probability=1.5),
+        kintsugi.Policy(likely=0),
+        kintsugi.Policy(likely=2, counter=2),
         {"ttl": 3},
     ):
         with pytest.raises(kintsugi.Error, match="BAD_ARGUMENT"):
             client.create_table(f"t-{uuid4()}", 3, policy=wrong)  # type: ignore[arg-type]
+
+
+def test_keys_wait_without_a_row(client: kintsugi.Client) -> None:
+    policy = kintsugi.Policy(bloom=(2, 10_000, 0.001))
+    table = client.create_table(f"t-{uuid4()}", 3, policy=policy)
+    assert table.policy == policy
+    initial = table.pull([7])
+    table.push([7], np.ones((1, 3))).result()
+    assert (table.pull([7]) == initial).all()
+    assert len(table) == 0
+    table.push([7, 8], np.ones((2, 3))).result()
+    assert (table.pull([7]) != initial).all()
+    assert len(table) == 1
+    policy = kintsugi.Policy(probability=0.25)
+    table = client.create_table(f"t-{uuid4()}", 3, policy=policy)
+    assert client.table(table.name).policy == policy
+    table.push(np.arange(1000), np.ones((1000, 3))).result()
+    assert 150 < len(table) < 350
+    simple = client.create_table(f"t-{uuid4()}", 3, policy=kintsugi.Policy(bloom=3))
+    assert simple.policy == kintsugi.Policy(bloom=(3, 1_000_000, 0.01))
+    likely = client.create_table(f"t-{uuid4()}", 3, policy=kintsugi.Policy(likely=3, ttl=9))
+    assert likely.policy == kintsugi.Policy(likely=3, ttl=9)
+
+
+def test_a_policy_is_set(client: kintsugi.Client) -> None:
+    table = client.create_table(f"t-{uuid4()}", 3, policy=kintsugi.Policy(ttl=3))
+    longer = kintsugi.Policy(ttl=500, counter=2)
+    table.set(policy=longer)
+    assert table.policy == longer
+    assert client.table(table.name).policy == longer
+    initial = table.pull([7])
+    table.push([7], np.ones((1, 3))).result()
+    assert (table.pull([7]) == initial).all()
+    table.push([7], np.ones((1, 3))).result()
+    assert (table.pull([7]) != initial).all()
+    for _ in range(10):
+        table.push(np.arange(100, 400), np.ones((300, 3))).result()
+    assert (table.pull([7]) != initial).all()
+    for wrong in (None, kintsugi.Policy(), {"ttl": 3}):
+        with pytest.raises(kintsugi.Error, match="BAD_ARGUMENT"):
+            table.set(policy=wrong)  # type: ignore[arg-type]
+    plain = client.create_table(f"t-{uuid4()}", 3)
+    with pytest.raises(kintsugi.Error, match="from its creation on"):
+        plain.set(policy=longer)
+    assert plain.policy is None
 
 
 def test_new_rows_make_others_go(client: kintsugi.Client) -> None:

@@ -22,7 +22,7 @@ import { keysOfFile } from './keys-file.js';
 
 interface ForgetFlags extends ConnectFlags {
   keys: string;
-  place: string[];
+  place?: string[];
   verify: boolean;
   json: boolean;
 }
@@ -46,7 +46,10 @@ function placeLines({ url, files, bytes, found, unsearched, versions, purged }: 
     ...rewritten,
     ...found.map((file) => `  ${file.name}: ${fileText(file)}`),
     ...unsearched.map(({ name, problem }) => `  ${name}: not searched: ${problem}`),
-    ...(versions ? ['  the bucket has versioning: versions of removed files are not searched'] : []),
+    ...(versions === true ? ['  the bucket has versioning: versions of removed files are not searched'] : []),
+    ...(versions === 'unknown'
+      ? ['  the bucket does not say whether it keeps versions of removed files: they are not searched']
+      : []),
   ];
 }
 
@@ -64,7 +67,7 @@ function failureText({ rows = 0, places }: Forgotten): string {
 
 /** @throws BAD_ARGUMENT, BAD_DATA, KEYS_FOUND */
 async function run(table: string, flags: ForgetFlags): Promise<void> {
-  const urls = [...new Set(flags.place.map(absolutePlace))];
+  const urls = [...new Set((flags.place ?? []).map(absolutePlace))];
   const keys = new KeySet();
   for await (const list of keysOfFile(flags.keys)) keys.addAll(list);
   if (keys.size === 0) throw new KintsugiError('BAD_ARGUMENT', `${flags.keys} has no keys`);
@@ -75,9 +78,7 @@ async function run(table: string, flags: ForgetFlags): Promise<void> {
       client.table(table);
       if (flags.verify) return searchJob(client, wanted);
       const plans = await plansToForget(client);
-      return forgetInJob(client, wanted, keysOfFile(flags.keys), plans).catch((error: unknown) =>
-        Promise.reject(asFailure(error)),
-      );
+      return forgetInJob(client, wanted, plans).catch((error: unknown) => Promise.reject(asFailure(error)));
     });
   const result = urls.length > 0 ? await inPlaces() : await inJob();
   const done = isForgotten(result);
@@ -105,7 +106,6 @@ export function registerForget(program: Command): void {
     .option(
       '--place <place...>',
       'only these places, to which no job writes: a save, or the place of a job that has ended',
-      [],
     )
     .option('--verify', 'change nothing: look for the keys in every file, and name the files', false)
     .option('--json', 'print JSON: table, keys, forgotten, rows and places', false)

@@ -33,6 +33,10 @@ interface DeleteRowsFlags extends ShowFlags {
   keys: string;
 }
 
+interface TableSetFlags extends ShowFlags {
+  tablePolicy?: TablePolicy;
+}
+
 interface EvictFlags extends ShowFlags {
   dryRun: boolean;
   tablePolicy?: TablePolicy;
@@ -80,7 +84,9 @@ async function runList(flags: ListFlags): Promise<void> {
 
 async function runShow(name: string, flags: ShowFlags): Promise<void> {
   const { table: info, missing } = await withClient(flags, (client) => showTable(client, name));
-  const { pool, dim, optimizer, initializer, seed, policy, shards, rows, bytes, life } = info;
+  const { pool, dim, optimizer, initializer, seed, policy, policyVersion = 1 } = info;
+  const { shards, rows, bytes, life } = info;
+  const version = policyVersion > 1 ? `, version ${policyVersion}` : '';
   print(flags.json, { ...info, missing }, () => {
     const pairs = [
       ['table', info.name],
@@ -89,7 +95,7 @@ async function runShow(name: string, flags: ShowFlags): Promise<void> {
       ['optimizer', kindText(optimizer)],
       ['initializer', kindText(initializer)],
       ['seed', `${seed}`],
-      ['policy', policy ? policyText(policy) : 'none'],
+      ['policy', policy ? `${policyText(policy)}${version}` : 'none'],
       ['shards', `${shards}`],
       ['rows', countText(rows)],
       ['memory', bytesText(bytes)],
@@ -111,14 +117,17 @@ function settingOf(name: Setting, text: string): number | ScheduleSpec | null | 
 }
 
 /** The changes of `lr=0.01 clip-norm=1`. @throws BAD_ARGUMENT */
-function changesOf(settings: readonly string[]): TableChanges {
-  const changes: Record<string, unknown> = {};
+function changesOf(settings: readonly string[], policy: TablePolicy | undefined): TableChanges {
+  const changes: Record<string, unknown> = policy ? { policy } : {};
+  if (settings.length === 0 && !policy)
+    throw new KintsugiError('BAD_ARGUMENT', `nothing is to change: it takes ${TAKEN}, or --table-policy`);
   for (const setting of settings) {
     const [, flag, text] = /^([a-z-]+)=(.+)$/.exec(setting.trim()) ?? [];
     const name = NAMES.find((each) => SETTING_FLAGS[each] === flag);
     const value = name && !Object.hasOwn(changes, name) ? settingOf(name, text!) : undefined;
     if (value === undefined) {
-      const wrong = `"${settings.join(' ')}" must be ${TAKEN}: nothing else of a table can change`;
+      const others = 'but for --table-policy, nothing else of a table can change';
+      const wrong = `"${settings.join(' ')}" must be ${TAKEN}: ${others}`;
       throw new KintsugiError('BAD_ARGUMENT', wrong);
     }
     changes[name!] = value;
@@ -135,21 +144,25 @@ function saidAsItWaits(change: Promise<void>, flags: ShowFlags): Promise<void> {
   });
 }
 
-async function runSet(name: string, settings: string[], flags: ShowFlags): Promise<void> {
-  const changes = changesOf(settings);
-  const optimizer = await withClient(flags, async (client) => {
+async function runSet(name: string, settings: string[], flags: TableSetFlags): Promise<void> {
+  const changes = changesOf(settings, flags.tablePolicy);
+  const { optimizer, policy } = await withClient(flags, async (client) => {
     const table = client.table(name);
-    const before = table.spec.optimizer;
+    const before = table.spec;
     await saidAsItWaits(table.set(changes), flags);
     return before;
   });
   const changed = NAMES.filter((each) => changes[each] !== undefined);
-  const was = Object.fromEntries(changed.map((each) => [each, optimizer[each] ?? null]));
+  const was = Object.fromEntries([
+    ...changed.map((each) => [each, optimizer[each] ?? null]),
+    ...(changes.policy ? [['policy', policy]] : []),
+  ]);
   print(flags.json, { table: name, ...changes, was }, () => {
     const texts = changed.map((each) => {
       const [old, now] = [settingText(optimizer[each]), settingText(changes[each] ?? undefined)];
       return `${SETTING_FLAGS[each]} ${old} -> ${now}`;
     });
+    if (changes.policy) texts.push(`policy ${policyText(policy!)} -> ${policyText(changes.policy)}`);
     return [`table ${name}: ${texts.join('; ')}`];
   });
 }
@@ -161,13 +174,16 @@ async function runDrop(name: string, flags: ShowFlags): Promise<void> {
 
 /** @throws BAD_ARGUMENT, BAD_DATA, UNKNOWN_TABLE */
 async function runDelete(name: string, flags: DeleteRowsFlags): Promise<void> {
-  const path = flags.keys;
   let count = 0;
-  // A line that is no key is an error before a row is deleted.
-  for await (const keys of keysOfFile(path)) count += keys.length;
+  // A line that is no key is an error before a row is deleted. A pipe can be read once.
+  const lists: BigUint64Array[] = [];
+  for await (const keys of keysOfFile(flags.keys)) {
+    lists.push(keys);
+    count += keys.length;
+  }
   await withClient(flags, async (client) => {
     const rows = client.table(name);
-    for await (const keys of keysOfFile(path)) await rows.delete(keys);
+    for (const keys of lists) await rows.delete(keys);
   });
   print(flags.json, { table: name, keys: count }, () => [
     `table ${name}: rows of ${countText(count)} keys are deleted`,
@@ -223,10 +239,15 @@ export function registerTable(program: Command): void {
   withScheduler(
     command
       .command('set')
-      .description('Change the learning rate, the clipping or the schedule of a table, while the job trains.')
+      .description('Change learning rate, clipping, schedule or policy of a table, while the job trains.')
       .argument('<name>', 'name of the table')
-      .argument('<setting...>', TAKEN),
+      .argument('[setting...]', TAKEN),
   )
+    .option(
+      '--table-policy <policy>',
+      '"admit=counter(2),evict=ttl(2000)", in place of the whole policy of a table that has one',
+      policyOf,
+    )
     .option('--json', 'print JSON: table, what is set, and was', false)
     .action(runSet);
   withScheduler(

@@ -6,7 +6,7 @@ import type { Duplex } from 'node:stream';
 import { createGunzip, createGzip } from 'node:zlib';
 import { createUnzstd } from './zstd.js';
 
-interface Packing {
+export interface Packing {
   /** The first bytes of such a file. */
   magic: readonly number[];
   /** A stream that decompresses. `chunkBytes`: size of the chunks that it gives. */

@@ -99,8 +99,8 @@ export interface NativeMemory {
 /** One data shard: keys, rows and optimizer state of every table in one hash range. */
 export interface NativeShard {
   /**
-   * Adds a table, empty, all blocks present. One that is there takes the learning rate of the spec for the
-   * pushes from now on; throws if anything else differs.
+   * Adds a table, empty, all blocks present. One that is there takes the settings of the spec for the pushes
+   * from now on, and its policy for those that bring rows; throws if anything else differs.
    */
   addTable(table: EngineTable): void;
   /** Frees a table, if it is there, also in the open batch, equations and the open snapshot. */

@@ -18,6 +18,34 @@ export interface TablePolicy {
   memory?: true | undefined;
   /** Gradients change a row from this sighting on. Before, it reads as its initial value. */
   counter?: number | undefined;
+  /**
+   * The same without a row before: counters of a filter, which few keys share, count sightings of keys that
+   * have none. With `counter` and what follows, a table has at most one of these.
+   */
+  bloom?: BloomPolicy | undefined;
+  /** Each sighting of a key without a row makes it one with this chance, from 0 (without it) to 1. */
+  probability?: number | undefined;
+  /** The same, with the chance that lets 95 of 100 keys have a row after so many sightings. */
+  likely?: number | undefined;
+}
+
+/** A filter, of all shards together. */
+export interface BloomPolicy {
+  /** Sightings from which on a key has a row; 2 to 255. */
+  sightings: number;
+  /** Sightings of keys without a row that it counts. Beyond it forgets older ones. Default: 1,000,000. */
+  capacity?: number | undefined;
+  /** The part of keys that it takes for seen at their first sighting, at most. Default: 0.01. */
+  error?: number | undefined;
+}
+
+/** With its defaults. */
+export function wholeBloom({ sightings, capacity = 1e6, error = 0.01 }: BloomPolicy): {
+  sightings: number;
+  capacity: number;
+  error: number;
+} {
+  return { sightings, capacity, error };
 }
 
 /** Rows that went, by reason, and gradients of rows that were not admitted yet. */
@@ -30,7 +58,7 @@ export interface LifeCounts {
   displaced: number;
   /** Rows that somebody deleted. */
   deleted: number;
-  /** Gradients that were dropped by `counter`, or by `memory` for want of a slot. */
+  /** Gradients that were dropped because of their key's admission, or by `memory` for want of a slot. */
   refused: number;
 }
 
@@ -67,13 +95,48 @@ export const LIFE_PARTS = [
   { name: 'life_sightings', shape: 'scalar' },
 ] as const;
 
+/** Admissions: a policy has at most one. */
+const ADMISSIONS = ['counter', 'bloom', 'probability', 'likely'] as const;
+
 const FIELDS: Readonly<Record<string, readonly string[] | undefined>> = {
   ttl: undefined,
   minFrequency: ['sightings', 'ttl'],
   maxRows: undefined,
   memory: undefined,
   counter: undefined,
+  bloom: ['sightings', 'capacity', 'error'],
+  probability: undefined,
+  likely: undefined,
 };
+
+/** The highest counter of a filter. */
+const MOST_COUNTER = 255;
+/** The most sightings that a filter counts. */
+const MOST_CAPACITY = 2 ** 32 - 1;
+const LEAST_CAPACITY = 2;
+/** Bounds of the error of a filter, and the least chance. */
+const [LEAST_ERROR, MOST_ERROR, LEAST_CHANCE] = [1e-6, 0.5, 1e-9];
+
+function within(
+  name: string,
+  value: unknown,
+  least: number,
+  most: number,
+  whole: boolean,
+): string | undefined {
+  const isNumber = whole ? Number.isInteger(value) : Number.isFinite(value);
+  if (isNumber && (value as number) >= least && (value as number) <= most) return undefined;
+  return `policy: ${name} must be ${whole ? 'an integer' : 'a number'} from ${least} to ${most}`;
+}
+
+function bloomProblem(bloom: object): string | undefined {
+  const { sightings, capacity, error } = wholeBloom(bloom as BloomPolicy);
+  return (
+    within('bloom.sightings', sightings, 2, MOST_COUNTER, true) ??
+    within('bloom.capacity', capacity, LEAST_CAPACITY, MOST_CAPACITY, true) ??
+    within('bloom.error', error, LEAST_ERROR, MOST_ERROR, false)
+  );
+}
 
 function countProblem(name: string, value: unknown): string | undefined {
   const most = name === 'maxRows' ? MOST_ROWS : MOST_LIFE;
@@ -91,6 +154,11 @@ export function policyProblem(policy: unknown): string | undefined {
     if (!Object.hasOwn(FIELDS, name))
       return `a policy has no field "${name}"; it may have ${Object.keys(FIELDS).join(', ')}`;
     const parts = FIELDS[name];
+    if (name === 'probability') {
+      const problem = within(name, value, LEAST_CHANCE, 1, false);
+      if (problem) return problem;
+      continue;
+    }
     if (name === 'memory') {
       if (value !== true) return 'policy: memory must be true, or left out';
       continue;
@@ -104,17 +172,25 @@ export function policyProblem(policy: unknown): string | undefined {
       return `policy: ${name} must be an object of ${parts.join(', ')}`;
     const surplus = Object.keys(value).find((part) => !parts.includes(part));
     if (surplus !== undefined) return `policy: ${name} has no field "${surplus}"`;
+    if (name === 'bloom') {
+      const problem = bloomProblem(value);
+      if (problem) return problem;
+      continue;
+    }
     for (const part of parts) {
       const problem = countProblem(`${name}.${part}`, (value as Record<string, unknown>)[part]);
       if (problem) return problem;
     }
   }
+  const admissions = ADMISSIONS.filter((name) => (policy as TablePolicy)[name] !== undefined);
+  if (admissions.length > 1)
+    return `a policy has one of ${ADMISSIONS.join(', ')}, not ${admissions.join(' and ')}`;
   return undefined;
 }
 
 /** A valid policy without further fields, in one order. */
 export function onlyKnownPolicy(policy: TablePolicy): TablePolicy {
-  const { ttl, minFrequency, maxRows, memory, counter } = policy;
+  const { ttl, minFrequency, maxRows, memory, counter, bloom, probability, likely } = policy;
   return {
     ...(ttl !== undefined && { ttl }),
     ...(minFrequency && {
@@ -123,19 +199,31 @@ export function onlyKnownPolicy(policy: TablePolicy): TablePolicy {
     ...(maxRows !== undefined && { maxRows }),
     ...(memory && { memory }),
     ...(counter !== undefined && { counter }),
+    ...(bloom && { bloom: wholeBloom(bloom) }),
+    ...(probability !== undefined && { probability }),
+    ...(likely !== undefined && { likely }),
   };
 }
 
-/** The policy for one of so many shards, which has its part of `maxRows`. */
+/** The policy for one of so many shards, which has its part of `maxRows` and of the filter's capacity. */
 export function policyOfShard(policy: TablePolicy, shards: number): TablePolicy {
-  if (policy.maxRows === undefined) return policy;
-  return { ...policy, maxRows: Math.ceil(policy.maxRows / shards) };
+  const { maxRows, bloom } = policy;
+  if (maxRows === undefined && !bloom) return policy;
+  const { sightings, capacity, error } = wholeBloom(bloom ?? { sightings: 0 });
+  return {
+    ...policy,
+    ...(maxRows !== undefined && { maxRows: Math.ceil(maxRows / shards) }),
+    ...(bloom && { bloom: { sightings, capacity: Math.ceil(capacity / shards), error } }),
+  };
 }
 
 /** A policy as a flag has it: "admit=counter(2),evict=ttl(2000),evict=memory". */
 export function policyText(policy: TablePolicy): string {
-  const { ttl, minFrequency, maxRows, memory, counter } = policy;
+  const { ttl, minFrequency, maxRows, memory, counter, bloom, probability, likely } = policy;
   const parts: string[] = [];
+  if (bloom) parts.push(`admit=bloom(${Object.values(wholeBloom(bloom)).join(',')})`);
+  if (probability !== undefined) parts.push(`admit=probability(${probability})`);
+  if (likely !== undefined) parts.push(`admit=likely(${likely})`);
   if (counter !== undefined) parts.push(`admit=counter(${counter})`);
   if (ttl !== undefined) parts.push(`evict=ttl(${ttl})`);
   if (minFrequency) parts.push(`evict=minFrequency(${minFrequency.sightings},${minFrequency.ttl})`);
@@ -144,12 +232,20 @@ export function policyText(policy: TablePolicy): string {
   return parts.join(',');
 }
 
-const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z]+)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(?:,|$)/;
+/** True: both are the same policy, or both are none. Both are valid. */
+export function isSamePolicy(a: TablePolicy | undefined, b: TablePolicy | undefined): boolean {
+  return a === b || (a !== undefined && b !== undefined && policyText(a) === policyText(b));
+}
+
+const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z]+)(?:\(([^()]*)\))?\s*(?:,|$)/;
+const NUMBER = /^\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*$/;
 
 interface Clause {
   field: keyof TablePolicy;
   /** How many numbers it has in parentheses; 0: no parentheses. */
   numbers: number;
+  /** The most numbers that it may have. Default: `numbers`. */
+  most?: number;
   value(...numbers: number[]): TablePolicy[keyof TablePolicy];
 }
 
@@ -163,6 +259,14 @@ const CLAUSES: Readonly<Record<string, Clause | undefined>> = {
   },
   'evict=maxRows': { field: 'maxRows', numbers: 1, value: (maxRows) => maxRows },
   'evict=memory': { field: 'memory', numbers: 0, value: () => true },
+  'admit=bloom': {
+    field: 'bloom',
+    numbers: 1,
+    most: 3,
+    value: (...[sightings, capacity, error]) => wholeBloom({ sightings: sightings!, capacity, error }),
+  },
+  'admit=probability': { field: 'probability', numbers: 1, value: (probability) => probability },
+  'admit=likely': { field: 'likely', numbers: 1, value: (likely) => likely },
 };
 
 /** The inverse of `policyText`; undefined: this is none. The policy may be invalid. */
@@ -172,10 +276,11 @@ export function parsedPolicy(text: string): TablePolicy | undefined {
   do {
     const match = CLAUSE.exec(rest);
     if (!match) return undefined;
-    const [whole, what, kind, first, second] = match;
+    const [whole, what, kind, list] = match;
     const clause = CLAUSES[`${what}=${kind}`];
-    const numbers = [first, second].flatMap((digits) => (digits === undefined ? [] : [Number(digits)]));
-    if (!clause || policy[clause.field] !== undefined || numbers.length !== clause.numbers) return undefined;
+    const numbers = list === undefined ? [] : list.split(',').map((text) => Number(NUMBER.exec(text)?.[1]));
+    if (!clause || policy[clause.field] !== undefined || numbers.some(Number.isNaN)) return undefined;
+    if (numbers.length < clause.numbers || numbers.length > (clause.most ?? clause.numbers)) return undefined;
     Object.assign(policy, { [clause.field]: clause.value(...numbers) });
     rest = rest.slice(whole.length);
     if (rest === '' && whole.trimEnd().endsWith(',')) return undefined;

@@ -5,6 +5,7 @@
  * changes elsewhere.
  */
 import type { EngineTable } from '../engine/native.js';
+import type { TablePolicy } from '../engine/policies.js';
 import type { ScheduleSpec } from '../engine/schedules.js';
 
 /** The scheduler is peer 0; node and client ids come from one durable counter and are never reused. */
@@ -129,6 +130,9 @@ export interface EarlierSettings {
   earlierRates?: readonly number[];
   earlierClips?: readonly (number | null)[];
   earlierSchedules?: readonly (ScheduleSpec | null)[];
+  earlierPolicies?: readonly TablePolicy[];
+  /** The policy has changed so often, plus one. Undefined: it is that of the table's creation. */
+  policyVersion?: number;
 }
 
 /** A table of the job. */

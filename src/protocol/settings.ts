@@ -1,6 +1,7 @@
 /**
- * The settings of a table: what of its optimizer may change while the job trains. A table remembers the
- * values that each of them had, so that a worker which is started again with its old flags undoes nothing.
+ * The settings of a table: what of its optimizer may change while the job trains, and its policy. A table
+ * remembers the values that each of them had, so that a worker which is started again with its old flags
+ * undoes nothing.
  */
 import {
   fixedSettingOf,
@@ -10,19 +11,30 @@ import {
   optimizerProblem,
   type Setting,
 } from '../engine/optimizers.js';
+import { isSamePolicy, onlyKnownPolicy, type TablePolicy } from '../engine/policies.js';
 import { scheduleProblem, wholeSchedule } from '../engine/schedules.js';
-import { either, type FieldCheck, list, object, optional } from './checks.js';
+import { either, type FieldCheck, list, natural, object, optional } from './checks.js';
 import type { EarlierSettings, TableSpec } from './map.js';
+import { policyChangeProblem, withPolicy } from './policy-changes.js';
 
 /** Earlier values that a table remembers of each setting. */
 export const MAX_EARLIER = 64;
 
-/** Each setting, and the field that has the values from before. */
+/** Changes of a table that exists, one or several of them; what is left out stays. */
+export interface TableChanges extends OptimizerChanges {
+  /** A policy takes the place of the whole one that a table has. */
+  policy?: TablePolicy | undefined;
+}
+
+/** Each setting of the optimizer, and the field that has the values from before. */
 const SETTINGS = {
   lr: 'earlierRates',
   clipNorm: 'earlierClips',
   schedule: 'earlierSchedules',
 } as const satisfies Record<Setting, keyof EarlierSettings>;
+
+/** All fields that have values from before. */
+const LISTS = [...Object.values(SETTINGS), 'earlierPolicies'] as const;
 
 const NAMES = Object.keys(SETTINGS) as Setting[];
 
@@ -34,15 +46,18 @@ export const EARLIER_FIELDS = {
   earlierRates: optional(list(finite)),
   earlierClips: optional(list(either(none, finite))),
   earlierSchedules: optional(list(either(none, object))),
+  earlierPolicies: optional(list(object)),
+  policyVersion: optional(natural),
 } satisfies Record<keyof EarlierSettings, FieldCheck>;
 export const CHANGE_FIELDS = {
   lr: optional(finite),
   clipNorm: optional(either(none, finite)),
   schedule: optional(either(none, object)),
-} satisfies Record<Setting, FieldCheck>;
+  policy: optional(object),
+} satisfies Record<keyof TableChanges, FieldCheck>;
 export const settingName: FieldCheck = (v) => typeof v === 'string' && Object.hasOwn(SETTINGS, v);
 
-type Settable = Pick<TableSpec, 'optimizer' | keyof EarlierSettings>;
+type Settable = Pick<TableSpec, 'optimizer' | 'policy' | keyof EarlierSettings>;
 
 /** The kind is first, the others in the order of their names. */
 const byName = ([a]: [string, unknown], [b]: [string, unknown]): number => {
@@ -61,7 +76,8 @@ export const inOneLine = (value: unknown): string =>
       );
 
 export function earlierProblem(table: EarlierSettings): string | undefined {
-  for (const field of Object.values(SETTINGS)) {
+  if (!EARLIER_FIELDS.policyVersion(table.policyVersion)) return 'policyVersion must be an integer';
+  for (const field of LISTS) {
     const earlier: unknown = table[field];
     const isList = EARLIER_FIELDS[field](earlier);
     if (!isList || (Array.isArray(earlier) && earlier.length > MAX_EARLIER))
@@ -72,13 +88,15 @@ export function earlierProblem(table: EarlierSettings): string | undefined {
 
 /** A table without the values that its settings had before. */
 export function withoutEarlier<T extends EarlierSettings>(table: T): Omit<T, keyof EarlierSettings> {
-  const { earlierRates: _, earlierClips: __, earlierSchedules: ___, ...rest } = table;
-  return rest;
+  const left: Partial<T> = { ...table };
+  for (const field of Object.keys(EARLIER_FIELDS) as (keyof EarlierSettings)[]) delete left[field];
+  return left as Omit<T, keyof EarlierSettings>;
 }
 
-/** How many earlier values a table remembers. A newer specification has no fewer than an older one. */
+/** Counts the changes that a table remembers. A newer specification has no fewer than an older one. */
 export function countEarlier(table: EarlierSettings): number {
-  return Object.values(SETTINGS).reduce((sum, field) => sum + (table[field]?.length ?? 0), 0);
+  const { policyVersion = 1 } = table;
+  return LISTS.reduce((sum, field) => sum + (table[field]?.length ?? 0), policyVersion - 1);
 }
 
 /** The settings in which two valid optimizers differ. */
@@ -86,10 +104,16 @@ export function differingSettings(a: OptimizerSpec, b: OptimizerSpec): Setting[]
   return a === b ? [] : NAMES.filter((name) => inOneLine(a[name]) !== inOneLine(b[name]));
 }
 
+/** True: the settings of both are the same. */
+export function isSetAlike(a: Settable, b: Settable): boolean {
+  return differingSettings(a.optimizer, b.optimizer).length === 0 && isSamePolicy(a.policy, b.policy);
+}
+
 /** The given ones alone. They are valid, and a schedule is whole then. */
-export function onlyChanges(given: OptimizerChanges): OptimizerChanges {
-  const { lr, clipNorm, schedule } = given;
+export function onlyChanges(given: TableChanges): TableChanges {
+  const { lr, clipNorm, schedule, policy } = given;
   return {
+    ...(policy && { policy: onlyKnownPolicy(policy) }),
     ...(lr !== undefined && { lr }),
     ...(clipNorm !== undefined && { clipNorm }),
     ...(schedule !== undefined && { schedule: schedule && wholeSchedule(schedule) }),
@@ -108,7 +132,8 @@ export function optimizerWith(optimizer: OptimizerSpec, changes: OptimizerChange
 }
 
 /** The table with valid changes of its settings; the values that they had are earlier ones from now on. */
-export function withSettings<T extends Settable>(table: T, changes: OptimizerChanges): T {
+export function withSettings<T extends Settable>(given: T, changes: TableChanges): T {
+  const table = withPolicy(given, changes.policy, MAX_EARLIER);
   const optimizer = optimizerWith(table.optimizer, changes);
   const changed = differingSettings(table.optimizer, optimizer).map((name) => {
     const [earlier, value] = [table[SETTINGS[name]] ?? [], table.optimizer[name] ?? null];
@@ -143,11 +168,13 @@ export function isOldSetting(table: EarlierSettings, name: Setting, value: unkno
 
 /** Why the settings of a table cannot change so, in one line; undefined when they can. */
 export function changeProblem(
-  { optimizer }: Pick<TableSpec, 'optimizer'>,
-  changes: OptimizerChanges,
+  { optimizer, policy }: Pick<TableSpec, 'optimizer' | 'policy'>,
+  changes: TableChanges,
 ): string | undefined {
-  if (NAMES.every((name) => changes[name] === undefined))
-    return `nothing is to change: it takes ${NAMES.join(', ')}`;
+  if (changes.policy === undefined && NAMES.every((name) => changes[name] === undefined))
+    return `nothing is to change: it takes ${[...NAMES, 'policy'].join(', ')}`;
+  const unfit = changes.policy === undefined ? undefined : policyChangeProblem(policy, changes.policy);
+  if (unfit) return unfit;
   const changed = merged(optimizer, changes);
   const { kind, schedule } = changed;
   const wrong = schedule === undefined ? undefined : scheduleProblem(schedule);

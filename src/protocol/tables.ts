@@ -1,12 +1,13 @@
 /** Messages of clients about tables, and what the scheduler answers. */
 import type { ErrorCode } from '../common/errors.js';
-import type { OptimizerChanges, Setting } from '../engine/optimizers.js';
+import type { Setting } from '../engine/optimizers.js';
 import type { EarlierSettings, TableSpec } from './map.js';
+import type { TableChanges } from './settings.js';
 
 /**
  * A table that is asked for. `set`: the settings that become those of the specification where the table
  * exists with others, unless they are old ones (`isOldSetting`); the other settings stay. Undefined: a
- * setting stays if that of the specification is an earlier one, else it is refused.
+ * setting stays if that of the specification is an earlier one, else it is refused. So it is with the policy.
  */
 export interface AskedTable extends Omit<TableSpec, 'id' | keyof EarlierSettings> {
   set?: readonly Setting[];
@@ -28,7 +29,7 @@ export interface TablesCreated {
  * Settings of a table change. The ids of a client rise: an older question for the same table that comes later
  * is answered and changes nothing.
  */
-export interface SetTable extends OptimizerChanges {
+export interface SetTable extends TableChanges {
   t: 'setTable';
   id: number;
   name: string;

@@ -71,6 +71,8 @@ export interface SimConfig {
   busy: number;
   /** Seed of the settings that users set; 0: nobody sets any. */
   settings: number;
+  /** Seed of the policies that users set; 0: nobody sets any. */
+  policies: number;
   /** Seed of the users who drop a table and create it again; 0: nobody does. */
   drops: number;
   /** True: some pushes delete rows. */
@@ -79,6 +81,8 @@ export interface SimConfig {
   expiry: boolean;
   /** Rows of a table make room for others. */
   crowds: boolean;
+  /** True: keys of two tables have no row at first. */
+  filters: boolean;
   /** True: one of the nodes that die never comes back. A spare takes its place. */
   gone: boolean;
   /** Chance that an endpoint crashes right at the delivery of a message of the kind in `focus`. */
@@ -353,6 +357,11 @@ export function expiryOf(seed: number): Pick<SimConfig, 'expiry'> {
   return { expiry: new Random(seed + 0xe8b1).chance(0.3) };
 }
 
+/** Draws whether keys of tables wait for their row, from randomness of its own. */
+export function filtersOf(seed: number): Pick<SimConfig, 'filters'> {
+  return { filters: new Random(seed + 0xb100).chance(0.3) };
+}
+
 /** Draws whether rows of a table make room for others, from randomness of its own. */
 export function crowdsOf(seed: number): Pick<SimConfig, 'crowds'> {
   return { crowds: new Random(seed + 0xc20d).chance(0.3) };
@@ -363,14 +372,19 @@ const SET_TABLE = 'r3';
 const FORGETTING_TABLE = 'x5';
 const EXPIRING_TABLE = 'e3';
 const CROWDED_TABLE = 'c2';
+const FILTERED_TABLES = ['b2', 'p3'];
 
 /** The further tables of a schedule with those that it has for its setters, deletions and expiry. */
-function withTables(extra: string, { settings, deletions, expiry, crowds }: SimConfig): string {
+function withTables(
+  extra: string,
+  { settings, policies, deletions, expiry, crowds, filters }: SimConfig,
+): string {
   const names = new Set(extra.split(' ').filter((name) => name !== ''));
   if (settings !== 0) names.add(SET_TABLE);
   if (deletions) names.add(FORGETTING_TABLE);
-  if (expiry) names.add(EXPIRING_TABLE);
+  if (expiry || policies !== 0) names.add(EXPIRING_TABLE);
   if (crowds) names.add(CROWDED_TABLE);
+  if (filters) for (const name of FILTERED_TABLES) names.add(name);
   return [...names].join(' ');
 }
 
@@ -409,10 +423,12 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     turns: 0,
     busy: 0,
     settings: 0,
+    policies: 0,
     drops: 0,
     deletions: false,
     expiry: false,
     crowds: false,
+    filters: false,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),
     bystander: 0.1,

@@ -54,6 +54,7 @@ const WATCHED: Record<string, string> = {
   deletions: 'deleted',
   rowsExpired: 'expiredCompared',
   rowsDisplaced: 'displacedCompared',
+  keysWaiting: 'waitingCompared',
   pullsOfGone: 'pulledGone',
   rowsHidden: 'replica.row.hidden',
   slicedPulls: 'slicedPulls',

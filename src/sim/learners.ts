@@ -222,11 +222,28 @@ const crowded: Learner = {
   width: (dim) => adagrad.width(dim) + 2,
 };
 
+/** The first push of a row is counted in a filter, which is so large that no key is taken for another. */
+const waiting: Learner = {
+  ...adagrad,
+  policy: { bloom: { sightings: 2, capacity: 400, error: 1e-5 } },
+  width: (dim) => adagrad.width(dim) + 2,
+  row: (dim, numbers) => adagrad.row(dim, numbers.slice(1)),
+};
+
+/** A row begins with any of its pushes. */
+const chosen: Learner = {
+  ...adagrad,
+  policy: { probability: 0.5 },
+  width: (dim) => adagrad.width(dim) + 2,
+};
+
 /** The optimizers by the letter in the name of a table. */
 export const LEARNERS = {
   x: forgetting,
   e: expiring,
   c: crowded,
+  b: waiting,
+  p: chosen,
   a: adagrad,
   m: momentum,
   w: adamw,

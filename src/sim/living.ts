@@ -2,14 +2,20 @@
  * Rows of a table with a policy. When a row is gone depends on the pushes of all writers, whose order nobody
  * knows but the shard. So a row may have the last pushes of its writer, as many as it says that it has seen.
  */
+import type { TablePolicy } from '../engine/policies.js';
 import type { Learner } from './learners.js';
 
-/** The fault of a row after these pushes of its writer; undefined: nothing. */
+/**
+ * The fault of a row after these pushes of its writer, in a shard where one of the policies holds; undefined:
+ * nothing. `restored`: the job was restored from a checkpoint meanwhile.
+ */
 export function livingProblem(
   learner: Learner,
+  policies: readonly TablePolicy[],
   dim: number,
   numbers: readonly number[],
   found: Float32Array,
+  restored: boolean,
 ): string | undefined {
   const isGiven = (count: number) => {
     const row = learner.row(dim, count === 0 ? [] : numbers.slice(-count));
@@ -20,10 +26,17 @@ export function livingProblem(
     return 'no last pushes of its writer give its values';
   }
   const { age, sightings } = lifeOf(found);
-  const { ttl = Number.POSITIVE_INFINITY, minFrequency } = learner.policy!;
+  const { bloom } = learner.policy!;
   if (sightings > numbers.length) return `${sightings} sightings, and ${numbers.length} pushes`;
+  // A checkpoint has no filter.
+  if (bloom && !restored && sightings !== (numbers.length < bloom.sightings ? 0 : numbers.length))
+    return `${sightings} sightings, and a filter has counted ${numbers.length}`;
   if (!isGiven(sightings)) return `the last ${sightings} pushes of its writer do not give it`;
-  const most = minFrequency && sightings < minFrequency.sightings ? Math.min(minFrequency.ttl, ttl) : ttl;
+  const most = Math.max(
+    ...policies.map(({ ttl = Number.POSITIVE_INFINITY, minFrequency }) =>
+      minFrequency && sightings < minFrequency.sightings ? Math.min(minFrequency.ttl, ttl) : ttl,
+    ),
+  );
   return age > most ? `it is ${age} steps old, and is gone after ${most}` : undefined;
 }
 

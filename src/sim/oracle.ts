@@ -17,7 +17,7 @@ import type { Droppers } from './droppers.js';
 import type { Learner } from './learners.js';
 import { lifeOf, livingProblem } from './living.js';
 import { RANGES, rowsOf, type SimulatedSections, type Store } from './sections.js';
-import type { SetSettings } from './settings.js';
+import type { SetCounts, Setters } from './setters.js';
 import { bit } from './tables.js';
 import { Violation } from './violation.js';
 
@@ -40,8 +40,9 @@ interface KnownPush {
   amount: number;
   /** Process of the writer: its gradients go to one row, in the order of their numbers. */
   process: number;
-  /** Settings that were set when it began. */
+  /** Settings that were set when it began, and policies. */
   since: number;
+  governed: number;
   /** Life of the table that is dropped, if the push names it. */
   life?: number | undefined;
 }
@@ -81,26 +82,30 @@ export class Oracle {
   /** Shards that may not know all numbers that were used. */
   private readonly rewound = new Set<number>();
   /** Rows that were compared with the reference of their optimizer, by its kind, and those that were gone. */
-  readonly compared = new Map<OptimizerKind | 'expired' | 'displaced', number>();
+  readonly compared = new Map<OptimizerKind | 'expired' | 'displaced' | 'waiting', number>();
+  private restored = false;
 
   constructor(
     private readonly sections: SimulatedSections,
-    private readonly settings: SetSettings,
+    private readonly setters: Pick<Setters, 'settings' | 'governors'>,
     private readonly droppers: Pick<Droppers, 'isEnding'>,
   ) {}
 
   /** Notes the writer's next push to a shard. Returns its number, from 1. */
-  begin(writer: number, shard: number, push: Omit<KnownPush, 'since'>): number {
+  begin(writer: number, shard: number, push: Omit<KnownPush, 'since' | 'governed'>): number {
     const key = place(writer, shard);
     const pushes = this.sent.get(key) ?? [];
     this.sent.set(key, pushes);
-    return pushes.push({ ...push, since: this.settings.told });
+    const { settings, governors } = this.setters;
+    return pushes.push({ ...push, since: settings.told, governed: governors.told });
   }
 
-  /** The job goes on from a state in which so many settings are set. */
-  rewindSettings(told: number): void {
-    for (const pushes of this.sent.values())
-      for (const push of pushes) push.since = Math.min(push.since, told);
+  /** The job goes on from a state in which so many are set. */
+  rewindSettings({ settings, policies }: SetCounts): void {
+    for (const push of [...this.sent.values()].flat()) {
+      push.since = Math.min(push.since, settings);
+      push.governed = Math.min(push.governed, policies);
+    }
   }
 
   /** Notes that nobody was told whether the pushes of this ticket were applied. */
@@ -119,6 +124,7 @@ export class Oracle {
    * durable. `maskOf`: the row of a writer in a shard. `repeats`: true for writers that push the rest again.
    */
   rewind(maskOf: (writer: number, shard: number) => number, repeats: (writer: number) => boolean): void {
+    this.restored = true;
     for (const [key, pushes] of this.sent) {
       const [writer, shard] = [Math.floor(key / MAX_SHARDS), key % MAX_SHARDS];
       const mask = maskOf(writer, shard);
@@ -239,7 +245,7 @@ export class Oracle {
 
   private checkSettings(table: string, owner: number, shard: number, row: Float32Array, mask: number): void {
     const pushes = this.sent.get(place(owner, shard)) ?? [];
-    this.settings.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, pushes);
+    this.setters.settings.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, pushes);
   }
 
   /** A row of the table that is dropped has the pushes that named this life of it, and no others. */
@@ -272,7 +278,11 @@ export class Oracle {
   }
 
   private checkLiving(...[table, learner, dim, { owner, process }, shard, row, mask]: LivingCheck): void {
-    const problem = livingProblem(learner, dim, this.numbersOf(owner, process, shard, mask), row);
+    const numbers = this.numbersOf(owner, process, shard, mask);
+    const pushes = this.sent.get(place(owner, shard)) ?? [];
+    const since = Math.max(0, ...numbers.map((number) => pushes[number - 1]!.governed));
+    const policies = learner.policy!.ttl ? this.setters.governors.possible(since) : [learner.policy!];
+    const problem = livingProblem(learner, policies, dim, numbers, row, this.restored);
     if (problem) throw new Violation(`table ${table} writer ${owner} shard ${shard}: ${problem}`);
   }
 
@@ -408,7 +418,10 @@ export class Oracle {
             const { sightings } = lifeOf(row);
             const { length } = this.numbersOf(owner, writer.process, here, mask);
             crowds.get(tables[i]!)?.add(row, length);
-            if (sightings < length) this.compared.set('expired', (this.compared.get('expired') ?? 0) + 1);
+            if (sightings < length && learner.policy.bloom)
+              this.compared.set('waiting', (this.compared.get('waiting') ?? 0) + 1);
+            else if (sightings < length)
+              this.compared.set('expired', (this.compared.get('expired') ?? 0) + 1);
             continue;
           }
           this.compare(name, here, row, this.learnt(learner, dim, writer, here, mask));

@@ -7,6 +7,7 @@ import { SCHEDULER } from '../protocol/map.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
 import { type Asked, Asking } from './asking.js';
 import type { SimulatedCluster } from './cluster.js';
+import { Governors } from './governors.js';
 import { Random } from './random.js';
 import type { Draft } from './saved.js';
 import { changeTo, MOST_SETS, optimizerAfter, SetSettings } from './settings.js';
@@ -20,8 +21,15 @@ const FIRST_QUESTION = 1_000_000;
 
 type SetQuestion = MessageOf<'setTable'> | MessageOf<'createTables'>;
 
+/** Settings, and policies, that are set. */
+export interface SetCounts {
+  settings: number;
+  policies: number;
+}
+
 export class Setters {
   readonly settings = new SetSettings();
+  readonly governors: Governors;
   private readonly random: Random;
   private readonly table: SimTable | undefined;
   private readonly asking: Asking<SetQuestion>;
@@ -35,16 +43,18 @@ export class Setters {
   ) {
     this.random = new Random(cluster.config.settings);
     this.asking = new Asking(cluster);
+    this.governors = new Governors(cluster, tables);
     this.table = tables.find(({ settable }) => settable);
   }
 
   /** True if everything that was asked for is set. */
   get finished(): boolean {
-    return this.asking.current === undefined;
+    return this.asking.current === undefined && this.governors.finished;
   }
 
   /** Called once per step. */
   strike(): void {
+    this.governors.strike();
     const { cluster, random, asking } = this;
     if (!this.table || cluster.phase !== 'running' || asking.goesOn()) return;
     if (!random.chance(RATE)) return;
@@ -84,6 +94,7 @@ export class Setters {
 
   /** True if the message was for a setter. */
   received(index: number, message: Message): boolean {
+    if (this.governors.received(index, message)) return true;
     if (message.t !== 'tableSet' && message.t !== 'tablesCreated') return false;
     if (message.id < FIRST_QUESTION) return false;
     const asked = this.asking.answeredBy(index, message);
@@ -96,10 +107,12 @@ export class Setters {
     return true;
   }
 
-  /** The job is restored from this checkpoint. Returns the number of settings that are set in it. */
-  rewind(draft: Draft): number {
+  /** The job is restored from this checkpoint. Returns how many are set in it. */
+  rewind({ tables }: Draft): SetCounts {
     this.asking.current = undefined;
     this.answered = [];
-    return this.table ? this.settings.rewind(draft.tables, this.table.name) : 0;
+    this.governors.rewind(tables);
+    const settings = this.table ? this.settings.rewind(tables, this.table.name) : 0;
+    return { settings, policies: this.governors.told };
   }
 }

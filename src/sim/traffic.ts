@@ -56,7 +56,7 @@ export class Traffic implements Workload {
     this.sections = new SimulatedSections(native, this.tables);
     this.setters = new Setters(cluster, this.tables);
     this.droppers = new Droppers(cluster);
-    this.oracle = new Oracle(this.sections, this.setters.settings, this.droppers);
+    this.oracle = new Oracle(this.sections, this.setters, this.droppers);
     this.workers = new SimulatedWorkers(
       cluster,
       this.sections,

@@ -16,6 +16,7 @@ import {
   drawConfig,
   dropsOf,
   expiryOf,
+  filtersOf,
   type SimConfig,
   settingsOf,
   slowOf,
@@ -24,6 +25,7 @@ import {
 } from './config.js';
 import { Control } from './control.js';
 import { Faults, goneOf } from './faults.js';
+import { policiesOf } from './governors.js';
 import { Impostors } from './impostors.js';
 import { MAX_STEPS } from './limits.js';
 import { Lives } from './lives.js';
@@ -49,10 +51,12 @@ const ofSeed = (seed: number) => ({
   ...busyOf(seed),
   ...turnsOf(seed),
   ...settingsOf(seed),
+  ...policiesOf(seed),
   ...dropsOf(seed),
   ...deletionsOf(seed),
   ...expiryOf(seed),
   ...crowdsOf(seed),
+  ...filtersOf(seed),
 });
 
 export interface ScheduleOutcome {

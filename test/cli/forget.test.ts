@@ -215,11 +215,12 @@ test('copies beside the files of a place are searched, packed ones too, and name
     ['.partial/torn', false, true],
     ['000001.tar', false, true],
     ['a copy.safetensors', true, false],
+    ['torn.gz', false, true],
   ]);
   expect(unsearched.map(({ name }) => name)).toEqual(['all.zip', 'link', 'torn.gz']);
   expect([found.code, errorsOf(found)]).toEqual([
     1,
-    ['kintsugi: KEYS_FOUND: table users: 4 files have keys; 3 files could not be searched'],
+    ['kintsugi: KEYS_FOUND: table users: 5 files have keys; 3 files could not be searched'],
   ]);
 }, 60_000);
 

@@ -11,10 +11,8 @@ import type { ScalerObject } from '../../src/fleet/operator/types.js';
 import {
   apply,
   booksOf,
-  bothOperators,
   get,
   hurry,
-  IMAGE,
   type Items,
   jobOf,
   kubectl,
@@ -29,83 +27,9 @@ import {
   waitFor,
   whole,
 } from './cluster.js';
+import { immortals, kills, mortals } from './mortal.js';
 
 const JOB = 'mortal';
-const OPERATOR = 'deploy/kintsugi-operator';
-const KILLED = 'killed-operators';
-
-/** Runs in the process of each operator. Renewals of the Lease, and what only asks, are no writes. */
-const HOOK = `
-import https from 'node:https';
-import { syncBuiltinESMExports } from 'node:module';
-const { request } = https;
-let left = Number(process.env.WRITES);
-https.request = (options, ...more) => {
-  const sent = request(options, ...more);
-  const { method = 'GET', path = '' } = options;
-  if (method !== 'GET' && !path.includes('/leases') && !path.includes('dryRun'))
-    sent.prependListener('response', () => {
-      if (--left > 0) return;
-      console.log('killed after ' + method + ' ' + path);
-      process.kill(process.pid, 'SIGKILL');
-    });
-  return sent;
-};
-syncBuiltinESMExports();
-`;
-
-/** Begins one operator after another. Nobody waits for the Lease of one that was killed. */
-const CHAIN = `
-import { spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
-import https from 'node:https';
-const account = '/var/run/secrets/kubernetes.io/serviceaccount';
-const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = process.env;
-const path = '/apis/coordination.k8s.io/v1/namespaces/${NAMESPACE}/leases/kintsugi-operator';
-const ask = (method, body) => new Promise((resolve, reject) => {
-  const authorization = 'Bearer ' + readFileSync(account + '/token', 'utf8').trim();
-  const headers = { authorization, 'content-type': 'application/json' };
-  const sent = https.request({ host, port, path, method, headers, ca: readFileSync(account + '/ca.crt') });
-  sent.on('error', reject);
-  sent.on('response', async (answer) => {
-    let text = '';
-    for await (const part of answer) text += part;
-    resolve(JSON.parse(text));
-  });
-  sent.end(body && JSON.stringify(body));
-});
-for (let life = 0; ; life++) {
-  const WRITES = String(3 + (life % 3));
-  const args = ['--import', '/chain/hook.mjs', '/app/dist/src/cli/main.js', 'operator'];
-  const child = spawn('node', args, { env: { ...process.env, WRITES }, stdio: 'inherit' });
-  const signal = await new Promise((resolve) => child.on('close', (_, name) => resolve(name)));
-  console.log('life ' + life + ' ended by ' + signal);
-  const lease = await ask('GET');
-  await ask('PUT', { ...lease, spec: { ...lease.spec, holderIdentity: '' } });
-}
-`;
-
-function chain(): string {
-  const metadata = { name: KILLED, namespace: NAMESPACE };
-  const files = { ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata }, data: {} };
-  Object.assign(files.data, { 'hook.mjs': HOOK, 'chain.mjs': CHAIN });
-  const container = {
-    ...{ name: 'chain', image: IMAGE, imagePullPolicy: 'Never', command: ['node', '/chain/chain.mjs'] },
-    volumeMounts: [{ name: 'chain', mountPath: '/chain' }],
-  };
-  const pod = {
-    ...{ apiVersion: 'v1', kind: 'Pod', metadata },
-    spec: {
-      ...{ serviceAccountName: 'kintsugi-operator', terminationGracePeriodSeconds: 0 },
-      ...{ containers: [container], volumes: [{ name: 'chain', configMap: { name: KILLED } }] },
-    },
-  };
-  return `${dump(files)}---\n${dump(pod)}`;
-}
-
-const kills = async (): Promise<number> =>
-  (await kubectl('logs', KILLED)).split('\n').filter((line) => /ended by SIGKILL/.test(line)).length;
-
 async function scale(kind: 'ScaleOut' | 'ScaleIn', given: object): Promise<ScalerObject['status']> {
   const name = `${JOB}-${kind.toLowerCase()}`;
   const spec = { selector: { name: JOB }, role: 'ps', timeoutSeconds: 600, ...given };
@@ -125,18 +49,12 @@ async function objects(): Promise<string[]> {
 }
 
 onKubernetes(() => {
-  afterAll(async () => {
-    await kubectl('delete', `pod/${KILLED}`, `configmap/${KILLED}`, '--ignore-not-found', '--force');
-    await kubectl('scale', OPERATOR, '--replicas=2');
-    await bothOperators();
-  }, 5 * MINUTES);
+  afterAll(immortals, 5 * MINUTES);
 
   it('a job comes to the same end under operators that are killed every few writes', {
     timeout: 20 * MINUTES,
   }, async () => {
-    await kubectl('scale', OPERATOR, '--replicas=0');
-    await kubectl('wait', '--for=delete', 'pod', '-l', 'app.kubernetes.io/name=kintsugi-operator');
-    await apply(chain());
+    await mortals(['3', '4', '5']);
     const job = load(movieJob(JOB, { few: true, seconds: 1500 })) as ObjectManifest;
     await apply(dump(job));
     await waitFor(JOB, '.status.phase', 'Running', 400);

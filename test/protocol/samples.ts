@@ -59,7 +59,11 @@ export const LOOKING: { [K in Kind]: MessageOf<K> } = {
 };
 
 /** Fields of a table that may be missing. */
-export const EARLIER = ['earlierRates', 'earlierClips', 'earlierSchedules'];
+export const EARLIER_SAMPLES = {
+  ...{ earlierRates: [0.2], earlierClips: [2], earlierSchedules: [null] },
+  ...{ earlierPolicies: [{}], policyVersion: 2 },
+};
+export const EARLIER = Object.keys(EARLIER_SAMPLES);
 export const isRate = (path: readonly (string | number)[]) =>
   path.some((name) => ['lr', 'clipNorm', 'earlierRates', 'earlierClips'].includes(String(name)));
 /** Null: none. */

@@ -8,7 +8,7 @@ import { CAPABILITIES } from '../../src/protocol/map.js';
 import type { Message, MessageOf } from '../../src/protocol/messages.js';
 import { toMessage } from '../../src/protocol/validate.js';
 import { codeOf as codeOfCall } from '../codes.js';
-import { EARLIER, isRate, LOOKING, mayBeNull } from './samples.js';
+import { EARLIER, EARLIER_SAMPLES, isRate, LOOKING, mayBeNull } from './samples.js';
 
 const stream = { g: 0, m: 1, sid: 4, gen: 7 };
 const spec = {
@@ -44,7 +44,7 @@ const map = {
     },
   ],
   nodes: [{ id: 1, inc: 1, name: 'ps-0', host: 'h', address: 'h:1', standby: false }],
-  tables: [{ ...spec, id: 1, earlierRates: [0.2], earlierClips: [2], earlierSchedules: [null] }],
+  tables: [{ ...spec, id: 1, ...EARLIER_SAMPLES }],
 };
 
 const lease = { name: 'd', number: 1, lease: 5 };

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -150,6 +150,12 @@ INITIALIZERS: dict[str, type[Initializer]] = {each.kind: each for each in (Zeros
 
 MOST_LIFE = 2**29 - 1
 MOST_ROWS = 2**48
+ADMISSIONS = ("counter", "bloom", "probability", "likely")
+LEAST_CHANCE = 1e-9
+# The highest counter of a filter, the most sightings that it counts, and bounds of its error.
+MOST_COUNTER = 255
+MOST_CAPACITY = 2**32 - 1
+LEAST_ERROR, MOST_ERROR = 1e-6, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +165,10 @@ class Policy:
     `ttl`: a row is gone when its shard has applied more pushes of gradients since the row's last.
     `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `max_rows`: the rows of all
     shards together; new rows displace those that were not seen for long. `memory`: the same where nearly all
-    of a PS's --memory is used. `counter`: gradients change a row from this sighting on.
+    of a PS's --memory is used. `counter`: gradients change a row from this sighting on. `bloom`: the same
+    without a row before; (sightings, capacity, error) of a filter, or the sightings alone. `probability`:
+    each sighting of a key without a row makes it one with this chance. `likely`: the chance that lets 95 of
+    100 keys have a row after so many sightings. A policy has at most one of the last four.
     """
 
     ttl: int | None = None
@@ -167,6 +176,9 @@ class Policy:
     max_rows: int | None = None
     memory: bool = False
     counter: int | None = None
+    bloom: int | tuple[int, int, float] | None = None
+    probability: float | None = None
+    likely: int | None = None
 
     def spec(self) -> dict[str, Any]:
         """As the job names it. @raises Error BAD_ARGUMENT."""
@@ -189,9 +201,35 @@ class Policy:
             spec["memory"] = True
         if self.counter is not None:
             spec["counter"] = integer(self.counter, "counter", 1, MOST_LIFE)
+        if self.bloom is not None:
+            spec["bloom"] = filter_of(self.bloom)
+        if self.probability is not None:
+            spec["probability"] = number(self.probability, "probability")
+            if not LEAST_CHANCE <= spec["probability"] <= 1:
+                raise bad(f"probability must be from {LEAST_CHANCE} to 1, not {shown(self.probability)}")
+        if self.likely is not None:
+            spec["likely"] = integer(self.likely, "likely", 1, MOST_LIFE)
         if not spec:
-            raise bad("a policy has at least one of ttl, min_frequency, max_rows, memory, counter")
+            names = ", ".join(field.name for field in fields(self))
+            raise bad(f"a policy has at least one of {names}")
+        admissions = [name for name in ADMISSIONS if name in spec]
+        if len(admissions) > 1:
+            raise bad(f"a policy has one of {', '.join(ADMISSIONS)}, not {' and '.join(admissions)}")
         return spec
+
+
+def filter_of(given: Any) -> dict[str, Any]:
+    """`bloom` of a policy, as a job names it. @raises Error BAD_ARGUMENT."""
+    parts = given if isinstance(given, tuple) else (given,)
+    if len(parts) not in (1, 3):
+        raise bad(f"bloom must be sightings or (sightings, capacity, error), not {shown(given)}")
+    spec: dict[str, Any] = {"sightings": integer(parts[0], "sightings of bloom", 2, MOST_COUNTER)}
+    if len(parts) == 3:
+        spec["capacity"] = integer(parts[1], "capacity of bloom", 2, MOST_CAPACITY)
+        spec["error"] = number(parts[2], "error of bloom")
+        if not LEAST_ERROR <= spec["error"] <= MOST_ERROR:
+            raise bad(f"error of bloom must be from {LEAST_ERROR} to {MOST_ERROR}, not {shown(parts[2])}")
+    return spec
 
 
 def checked_policy(given: Any) -> Policy:
@@ -201,13 +239,16 @@ def checked_policy(given: Any) -> Policy:
 
 def policy_of(spec: dict[str, Any]) -> Policy:
     """The policy that a job names so."""
-    rare = spec.get("minFrequency")
+    rare, bloom = spec.get("minFrequency"), spec.get("bloom")
     return Policy(
         ttl=spec.get("ttl"),
         min_frequency=None if rare is None else (rare["sightings"], rare["ttl"]),
         max_rows=spec.get("maxRows"),
         memory=spec.get("memory", False),
         counter=spec.get("counter"),
+        bloom=None if bloom is None else (bloom["sightings"], bloom["capacity"], bloom["error"]),
+        probability=spec.get("probability"),
+        likely=spec.get("likely"),
     )
 
 
@@ -238,8 +279,8 @@ class Unchanged(Enum):
 UNCHANGED = Unchanged.UNCHANGED
 
 
-def changes_of(lr: Any, clip_norm: Any, schedule: Any) -> dict[str, Any]:
-    """Changes of an optimizer, as a job names them. @raises Error BAD_ARGUMENT."""
+def changes_of(lr: Any, clip_norm: Any, schedule: Any, policy: Any) -> dict[str, Any]:
+    """Changes of a table, as a job names them. @raises Error BAD_ARGUMENT."""
     changes: dict[str, Any] = {}
     if lr is not UNCHANGED:
         changes["lr"] = number(lr, "lr")
@@ -247,6 +288,8 @@ def changes_of(lr: Any, clip_norm: Any, schedule: Any) -> dict[str, Any]:
         changes["clipNorm"] = None if clip_norm is None else number(clip_norm, "clip_norm")
     if schedule is not UNCHANGED:
         changes["schedule"] = None if schedule is None else _checked_schedule(schedule).spec()
+    if policy is not UNCHANGED:
+        changes["policy"] = checked_policy(policy).spec()
     return changes
 
 

@@ -109,17 +109,19 @@ class Table:
         lr: float | Unchanged = UNCHANGED,
         clip_norm: float | Unchanged | None = UNCHANGED,
         schedule: Schedule | Unchanged | None = UNCHANGED,
+        policy: Policy | Unchanged = UNCHANGED,
     ) -> None:
-        """Changes settings of the table's optimizer, for everybody and durably; what is left out stays.
+        """Changes settings of the table, for everybody and durably; what is left out stays.
 
         Pushes that begin afterwards have them; those that bring a rate of their own keep that, as those of
         optimizers of PyTorch do. None takes the clipping or the schedule away. A schedule comes and goes
-        only where rows count their steps without it: with `Adam` and `AdamW`.
+        only where rows count their steps without it: with `Adam` and `AdamW`. A policy takes the place of the
+        whole former one, in a table that has one; rows that went under that stay gone.
 
-        @raises Error BAD_ARGUMENT (for a value that the optimizer does not take, and any rate of FTRL),
-            CLOSED.
+        @raises Error BAD_ARGUMENT (for a value that the optimizer does not take, any rate of FTRL, and a
+            policy of a table that was created without one), CLOSED.
         """
-        self._tables.set(self, changes_of(lr, clip_norm, schedule))
+        self._tables.set(self, changes_of(lr, clip_norm, schedule, policy))
 
     def drop(self) -> None:
         """Drops the table with all its rows, for everybody and durably: it cannot be undone.
@@ -215,6 +217,7 @@ class Tables:
     def _of_spec(self, spec: dict[str, Any]) -> Table:
         table = self._known.setdefault(spec["name"], Table(self, spec))
         table.optimizer = optimizer_of(spec["optimizer"])
+        table.policy = policy_of(spec["policy"]) if "policy" in spec else None
         return table
 
     def count(self, table: Table) -> int:

@@ -3,6 +3,7 @@
  * holds nothing that the job needs, so it comes and goes as it likes. The age that it reports for its answers
  * depends on its own clock alone: it asks owners for their positions, and the scheduler for the newest map.
  */
+import { filtered } from '../../engine/filters.js';
 import type { EngineTable, NativeAddon, NativeMemory } from '../../engine/native.js';
 import { shardKey } from '../../protocol/items.js';
 import { type ClusterMap, type Group, type PeerId, SCHEDULER } from '../../protocol/map.js';
@@ -119,8 +120,10 @@ export class ReplicaCore implements ReplicaShardHost {
   // ---- ReplicaHost
 
   tables(pool: number): readonly EngineTable[] {
-    const name = this.map.pools[pool]?.name;
-    return this.map.tables.filter((table) => table.pool === name && !this.others.has(table.id));
+    const { name, k = 1, groups = 1 } = this.map.pools[pool] ?? {};
+    const tables = this.map.tables.filter((table) => table.pool === name && !this.others.has(table.id));
+    // Shards of a replica have filters of the size that those of the owners have.
+    return tables.map((table) => filtered(table, k * groups));
   }
 
   leavesOut(table: number): boolean {

@@ -1,15 +1,18 @@
 /** The tables of a job by name: how they come and go, and how their settings change. */
 import type { ErrorCode } from '../../common/errors.js';
 import { fixedSettingOf, type OptimizerChanges, settingText } from '../../engine/optimizers.js';
+import { isSamePolicy, policyText } from '../../engine/policies.js';
 import { limitText } from '../../protocol/limits.js';
 import { type ClusterMap, lastTableOf, type PeerId, type TableSpec } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
+import { hadPolicy } from '../../protocol/policy-changes.js';
 import {
   changeProblem,
   countEarlier,
   differingSettings,
   hadBefore,
   isOldSetting,
+  isSetAlike,
   optimizerWith,
   withSettings,
 } from '../../protocol/settings.js';
@@ -92,7 +95,7 @@ export class TableBook {
     if (problem) return refuse('BAD_ARGUMENT', `table "${name}": ${problem}`);
     const isNew = this.carryOut(from, table, id);
     const changed = withSettings(table, question);
-    if (isNew && differingSettings(table.optimizer, changed.optimizer).length > 0) {
+    if (isNew && !isSetAlike(table, changed)) {
       const tables = map.tables.map((each) => (each === table ? changed : each));
       ledger.setMap({ tables }, 'table set');
       this.changed(table, changed);
@@ -152,6 +155,10 @@ export class TableBook {
       const fields = { table: after.name, [name]: value!, was: was! };
       this.ledger.afterwards({ kind: 'event', name: 'table.set', fields });
     }
+    const [policy, was] = [after, before].map((table) => policyText(table.policy ?? {}));
+    if (policy === was) return;
+    const fields = { table: after.name, policy: policy!, was: was! };
+    this.ledger.afterwards({ kind: 'event', name: 'table.set', fields });
   }
 
   /**
@@ -226,6 +233,16 @@ function resumed(
   }
   const after = Object.keys(changes).length > 0 ? withSettings(known, changes as OptimizerChanges) : known;
   const optimizer = optimizerWith(wanted.optimizer, kept as OptimizerChanges);
-  const differences = tableDifferences(after, { ...wanted, optimizer });
+  const differences = tableDifferences(after, withPolicyOf(known, { ...wanted, optimizer }));
   return { table: differences.length === 0 ? after : known, differences };
+}
+
+/**
+ * The wanted table. It has the policy of the known one where that had the wanted one before: the policy of a
+ * worker that is started again is not the newest one.
+ */
+function withPolicyOf(known: TableSpec, wanted: Omit<TableSpec, 'id'>): Omit<TableSpec, 'id'> {
+  const { policy } = known;
+  const isOld = policy && !isSamePolicy(policy, wanted.policy) && hadPolicy(known, wanted.policy);
+  return isOld ? { ...wanted, policy } : wanted;
 }

@@ -1,11 +1,14 @@
 /**
  * The tables of a shard, as the map has them. Rule 46: their settings are those of the map that the shard is
- * served by. Sinks follow rows, so they need no settings.
+ * served by. Sinks follow rows, so they need no settings. A policy that is set holds from the next push on:
+ * the engine keeps the rule that holds beside the rows (native/engine/rule.h), so every later owner has it.
  */
+
+import { withFilter } from '../../engine/filters.js';
 import type { NativeShard } from '../../engine/native.js';
 import { policyOfShard } from '../../engine/policies.js';
 import type { ClusterMap, TableSpec } from '../../protocol/map.js';
-import { differingSettings } from '../../protocol/settings.js';
+import { isSetAlike } from '../../protocol/settings.js';
 
 export class ShardTables {
   /** Highest id of a table that the shard has. */
@@ -27,11 +30,12 @@ export class ShardTables {
     for (const table of tables) {
       while (at < seen.length && seen[at]!.id < table.id) at++;
       const before = seen[at]?.id === table.id ? seen[at] : undefined;
-      const isKnown = before && differingSettings(before.optimizer, table.optimizer).length === 0;
+      const isKnown = before && isSetAlike(before, table);
       if (table.pool !== pool || isKnown) continue;
       this.newest = Math.max(this.newest, table.id);
       const { policy } = table;
-      this.native.addTable(policy ? { ...table, policy: policyOfShard(policy, k * groups) } : table);
+      const own = policy && withFilter(table, policyOfShard(policy, k * groups));
+      this.native.addTable(own ? { ...table, policy: own } : table);
     }
   }
 }

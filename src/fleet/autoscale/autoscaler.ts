@@ -1,6 +1,6 @@
 /**
  * An autoscaler: it looks at a job, decides, and has a provider carry the decision out. One decision is under
- * way at a time. Nothing is kept durably: a new process sees the same again within minutes.
+ * way at a time. What was seen is not kept durably: a new process sees the same again within minutes.
  */
 
 import { describe } from '../../common/errors.js';
@@ -53,6 +53,14 @@ export class Autoscaler {
   constructor(private readonly options: AutoscalerOptions) {}
 
   start(): void {
+    const { provider } = this.options;
+    // The next look sees what cannot be finished.
+    this.underWay = provider
+      ?.takeOver?.()
+      .catch(() => {})
+      .finally(() => {
+        this.underWay = undefined;
+      });
     this.off ??= this.options.observer.on((snapshot) => this.look(snapshot));
   }
 
@@ -71,7 +79,7 @@ export class Autoscaler {
     const oldest = now.at - policy.remember;
     this.seen = this.seen.filter(({ at }) => at >= oldest);
     this.taken = this.taken.filter(({ at }) => at >= oldest);
-    if (this.underWay || now.at < this.waitUntil) return;
+    if (this.underWay || provider?.busy || now.at < this.waitUntil) return;
     for (const decision of decide(this.history, policy)) this.take(now, decision, snapshot.at);
   }
 

@@ -16,4 +16,11 @@ export interface Provider {
   replaceWorker(name: string): Promise<void>;
   /** Evens out what the PS hold. */
   rebalance(): Promise<void>;
+  /**
+   * True: a change is under way that somebody else has begun, or a process before this one. Decisions wait
+   * for its end, because they would be made by counts that are about to change.
+   */
+  readonly busy?: boolean;
+  /** Carries out what a process before this one has left of a decision. Called once, before any other. */
+  takeOver?(): Promise<void>;
 }

@@ -20,6 +20,10 @@ import { GROUP, type ScalerObject, type TrainingJob } from './types.js';
 /** Label of objects that an autoscaler has made. */
 const AUTOSCALE_LABEL = `${GROUP}/autoscale`;
 const DECISION = `${GROUP}/decision`;
+/** The worker that the object replaces, with another one that follows. */
+const REPLACES = `${GROUP}/replaces`;
+/** The same, of the object that follows. */
+const REPLACED = `${GROUP}/replaced`;
 /** Objects of each job that have ended and are kept. */
 const KEEP = 20;
 
@@ -47,6 +51,8 @@ export interface AutoscaleOptions {
 }
 
 type AutoscaledRole = 'ps' | 'worker';
+
+const isOurs = ({ metadata }: ScalerObject): boolean => metadata.labels?.[AUTOSCALE_LABEL] === 'true';
 
 /** Writes a decision as an object, and waits until that has ended. */
 export class ObjectProvider implements Provider {
@@ -76,11 +82,33 @@ export class ObjectProvider implements Provider {
   /** Adds the other worker first where maxReplicas has room for it, else last. */
   async replaceWorker(name: string): Promise<void> {
     const { maxReplicas = Number.POSITIVE_INFINITY } = this.job.spec.replicaSpecs.worker;
-    const steps = [
-      () => this.carryOut('ScaleOut', 'worker', { toAdd: { count: 1 } }),
-      () => this.carryOut('ScaleIn', 'worker', { toDelete: { podNames: [name] } }),
-    ];
-    for (const step of this.workers < maxReplicas ? steps : steps.reverse()) await step();
+    const steps = ['ScaleOut', 'ScaleIn'] as const;
+    const [first, second] = this.workers < maxReplicas ? steps : steps.toReversed();
+    await this.replace(first!, name, REPLACES);
+    await this.replace(second!, name, REPLACED);
+  }
+
+  private replace(kind: ScalerObject['kind'], name: string, as: string): Promise<void> {
+    const what = kind === 'ScaleOut' ? { toAdd: { count: 1 } } : { toDelete: { podNames: [name] } };
+    return this.carryOut(kind, 'worker', what, { [as]: name });
+  }
+
+  /** Whether any of the job is under way, whoever made it. */
+  get busy(): boolean {
+    return this.options.scalers().some((one) => !isOver(one));
+  }
+
+  /** Makes the second object of a replacement of which an operator before this one has made the first. */
+  async takeOver(): Promise<void> {
+    const mine = inOrder(this.options.scalers().filter(isOurs));
+    const last = mine.at(-1);
+    const name = last?.metadata.annotations?.[REPLACES];
+    if (!last || name === undefined) return;
+    if (mine.some(({ metadata }) => metadata.annotations?.[REPLACED] === name)) return;
+    const { phase } = await this.ended(last.kind, last.metadata.name);
+    if (phase !== 'ScaleSucceeded') return;
+    this.decision = last.metadata.annotations?.[DECISION] ?? '';
+    await this.replace(last.kind === 'ScaleOut' ? 'ScaleIn' : 'ScaleOut', name, REPLACED);
   }
 
   rebalance(): Promise<void> {
@@ -103,7 +131,12 @@ export class ObjectProvider implements Provider {
     if (more < 0) await this.carryOut('ScaleIn', role, { toDelete: { count: -more } });
   }
 
-  private async carryOut(kind: ScalerObject['kind'], role: AutoscaledRole, what: object): Promise<void> {
+  private async carryOut(
+    kind: ScalerObject['kind'],
+    role: AutoscaledRole,
+    what: object,
+    notes: Record<string, string> = {},
+  ): Promise<void> {
     const { api, now } = this.options;
     const { namespace = '', name } = this.job.metadata;
     const { controller: _, blockOwnerDeletion: __, ...owner } = ownerOf(this.job);
@@ -113,7 +146,7 @@ export class ObjectProvider implements Provider {
       metadata: {
         ...{ name: own, namespace, ownerReferences: [owner] },
         labels: { ...labelsOf(this.job), [AUTOSCALE_LABEL]: 'true', [JOB_LABEL]: name },
-        annotations: { [DECISION]: this.decision },
+        annotations: { [DECISION]: this.decision, ...notes },
       },
       spec: { selector: { name }, role, ...what },
     };
@@ -142,9 +175,7 @@ export class ObjectProvider implements Provider {
   }
 
   private async forgetOld(): Promise<void> {
-    const mine = this.options
-      .scalers()
-      .filter((one) => one.metadata.labels?.[AUTOSCALE_LABEL] === 'true' && isOver(one));
+    const mine = this.options.scalers().filter((one) => isOurs(one) && isOver(one));
     for (const { kind, metadata } of inOrder(mine).slice(0, -KEEP))
       await this.options.api.delete(kind, metadata.namespace ?? '', metadata.name).catch(() => {});
   }

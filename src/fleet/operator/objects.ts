@@ -86,6 +86,8 @@ export interface ObjectCondition {
   reason?: string;
   message?: string;
   lastTransitionTime?: string;
+  /** Generation of the spec that it tells of. */
+  observedGeneration?: number;
 }
 
 export interface Terminated {

@@ -2,8 +2,9 @@
  * Memory of rows by the engine's own arithmetic, so that a plan and a node agree on bytes. The engine charges
  * what a column uses, not the addresses that it reserves when it doubles (native/engine/arena.cc).
  */
-import { type OptimizerKind, stateParts } from '../../engine/optimizers.js';
-import type { TablePolicy } from '../../engine/policies.js';
+import { filterShape, rowFloats as floatsOf, rowStride } from '../../engine/filters.js';
+import type { OptimizerKind } from '../../engine/optimizers.js';
+import { policyOfShard, type TablePolicy, wholeBloom } from '../../engine/policies.js';
 import type { ScheduleSpec } from '../../engine/schedules.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 
@@ -24,21 +25,30 @@ export interface RowShape {
   optimizer: OptimizerKind;
   /** Schedule of the learning rate. With one, rows count their steps. */
   schedule?: ScheduleSpec | undefined;
-  /** With one, rows have two words more, and a shard one slot: that of its clock. */
+  /** Policy of one shard. With one, rows have two words more, and the shard slots for clock and filter. */
   policy?: TablePolicy | undefined;
 }
 
 /** float32 values, optimizer state and words of the life of a row. */
 export function rowFloats({ dim, optimizer: kind, schedule, policy }: RowShape): number {
-  return stateParts({ kind, schedule }, policy).reduce(
-    (floats, { shape }) => floats + (shape === 'vector' ? dim : 1),
-    dim,
-  );
+  return floatsOf({ dim, optimizer: { kind, schedule }, policy });
 }
 
 /** Bytes of a row in its column: its floats, up to a multiple of 16 bytes. */
-export function rowBytes(shape: RowShape): number {
-  return Math.ceil((rowFloats(shape) * 4) / 16) * 16;
+export function rowBytes({ dim, optimizer: kind, schedule, policy }: RowShape): number {
+  return rowStride({ dim, optimizer: { kind, schedule }, policy });
+}
+
+/** Rows of a shape of which each shard has its part of what the policy bounds. */
+export function inShards<Shape extends RowShape>(shape: Shape, shards: number): Shape {
+  return shape.policy ? { ...shape, policy: policyOfShard(shape.policy, shards) } : shape;
+}
+
+/** Slots of a shard that have no key: that of its clock, and its filter. */
+function ownSlots(shape: RowShape): number {
+  if (!shape.policy?.bloom) return shape.policy ? 1 : 0;
+  const { capacity, error } = wholeBloom(shape.policy.bloom);
+  return 1 + filterShape(capacity, error, rowBytes(shape)).slots;
 }
 
 const slotsPerBlock = (stride: number): number => Math.max(1, Math.floor(BLOCK_BYTES / stride));
@@ -51,7 +61,7 @@ function columnBytes(rows: number, stride: number): number {
 
 /** Bytes of keys and rows of one shard of a table: what a parity of its group has, too. */
 export function codedBytes(rows: number, shape: RowShape): number {
-  const slots = shape.policy && rows > 0 ? rows + 1 : rows;
+  const slots = rows > 0 ? rows + ownSlots(shape) : rows;
   return columnBytes(slots, KEY_BYTES) + columnBytes(slots, rowBytes(shape));
 }
 
@@ -68,9 +78,10 @@ const RUN_SLOTS = 64;
 const RUN_BYTES = 8;
 
 /** Bytes that a shard of a table has to find rows that go by themselves. */
-function runBytes(rows: number, policy: TablePolicy | undefined): number {
-  const mayGo = policy?.ttl !== undefined || policy?.minFrequency !== undefined;
-  return mayGo && rows > 0 ? Math.ceil((rows + 1) / RUN_SLOTS) * RUN_BYTES : 0;
+function runBytes(rows: number, shape: RowShape): number {
+  const { ttl, minFrequency } = shape.policy ?? {};
+  const mayGo = ttl !== undefined || minFrequency !== undefined;
+  return mayGo && rows > 0 ? Math.ceil((rows + ownSlots(shape)) / RUN_SLOTS) * RUN_BYTES : 0;
 }
 
 /**
@@ -85,7 +96,7 @@ function stampBytes(rows: number): number {
 
 /** Bytes of one data shard with so many rows of a table, as the engine reports them. */
 export function dataShardBytes(rows: number, shape: RowShape, checkpoints = false): number {
-  const found = indexBytes(rows) + runBytes(rows, shape.policy);
+  const found = indexBytes(rows) + runBytes(rows, shape);
   return codedBytes(rows, shape) + found + (checkpoints ? stampBytes(rows) : 0);
 }
 
@@ -94,7 +105,7 @@ export function maxRowsPerShard(shape: RowShape): number {
   const stride = rowBytes(shape);
   const slots = slotsPerBlock(stride);
   const byRows = Math.floor(MAX_COLUMN_ROWS / (slots * stride)) * slots;
-  return Math.min(byRows, MAX_COLUMN_KEYS / KEY_BYTES) - (shape.policy ? 1 : 0);
+  return Math.min(byRows, MAX_COLUMN_KEYS / KEY_BYTES) - ownSlots(shape);
 }
 
 /** A code and the groups that use it. */
@@ -129,7 +140,7 @@ export function nodeMemory(
   const members = Math.ceil((groups * (k + r)) / ps);
   const data = Math.min(members, Math.ceil((groups * k) / ps));
   const parities = members - data;
-  const coded = codedBytes(perShard, shape);
+  const coded = codedBytes(perShard, inShards(shape, groups * k));
   const parts = {
     rows: data * coded,
     index: data * indexBytes(perShard),

@@ -12,7 +12,7 @@ import {
   recovery,
   throughput,
 } from './load.js';
-import { codedBytes, type NodeMemory, nodeMemory, rowBytes } from './memory.js';
+import { codedBytes, inShards, type NodeMemory, nodeMemory, rowBytes } from './memory.js';
 import { type CheckpointCost, checkpointCost } from './protection.js';
 import {
   checkQuestion,
@@ -105,7 +105,8 @@ export function candidate(question: PlanQuestion, ps: number): CandidateSize {
   const afterLoss = nodeMemory(rows, question, layout, canLose ? ps - 1 : ps, checkpoints);
   const load = nodeLoad(question, ps);
   const perShard = Math.ceil(rows / (groups * code.k));
-  const lost = (codedBytes(perShard, question) * groups * (code.k + code.r)) / ps;
+  const coded = codedBytes(perShard, inShards(question, groups * code.k));
+  const lost = (coded * groups * (code.k + code.r)) / ps;
   const recovered = recovery(question, ps, lost);
   const meanTimeToLoss = jobMeanTimeToLoss(ps, layout, mtbf, recovered.redundant || mtbf);
   const needed = Math.max(memory.engine / MOST_FULL, afterLoss.engine);
@@ -175,7 +176,7 @@ function protection(question: PlanQuestion, ps: number, code: CodeSpec, how: str
   const { load, recovery: lost, meanTimeToLoss } = candidate({ ...question, code }, ps);
   const groups = groupsOf({ ...question, code }, ps);
   const perShard = Math.ceil(question.rows / (groups * code.k));
-  const extra = groups * code.r * codedBytes(perShard, question);
+  const extra = groups * code.r * codedBytes(perShard, inShards(question, groups * code.k));
   const bytes = plain.memory.engine * ps + extra;
   return {
     how,

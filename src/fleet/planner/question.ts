@@ -1,7 +1,7 @@
 /** The question that a plan answers, and its checks. */
 import { KintsugiError } from '../../common/errors.js';
 import { type CodeSpec, defaultGroups, MAX_GROUPS, MAX_K, MAX_R } from '../../core/placement/job.js';
-import { maxRowsPerShard, type RowShape } from './memory.js';
+import { inShards, maxRowsPerShard, type RowShape } from './memory.js';
 import type { PlannerRates } from './rates.js';
 
 export interface PlanQuestion extends RowShape {
@@ -81,8 +81,8 @@ export function checkQuestion(question: PlanQuestion): void {
       `code ${codeText(code)} needs ${needed} PS, and ${ps} are given`,
     );
   const most = groups === undefined ? MAX_GROUPS : groups;
-  if (rows / (most * code.k) > maxRowsPerShard(question))
-    throw bad(
-      `${rows} rows in ${most * code.k} shards are more than a shard may have (${maxRowsPerShard(question)})`,
-    );
+  const shards = most * code.k;
+  const mostRows = maxRowsPerShard(inShards(question, shards));
+  if (rows / shards > mostRows)
+    throw bad(`${rows} rows in ${shards} shards are more than a shard may have (${mostRows})`);
 }

@@ -10,11 +10,11 @@ import {
 } from '../../common/options.js';
 import type { ClientPolicy } from '../../core/client/client.js';
 import type { InitializerSpec, OptimizerSpec } from '../../engine/native.js';
-import type { OptimizerChanges } from '../../engine/optimizers.js';
 import type { TablePolicy } from '../../engine/policies.js';
 import type { Logger } from '../../net/log.js';
 import type { ClientTls } from '../../net/transport/index.js';
 import type { TableSpec } from '../../protocol/map.js';
+import type { TableChanges } from '../../protocol/settings.js';
 
 /** Options of {@link connect}. */
 export interface ConnectOptions {
@@ -151,13 +151,14 @@ export const TABLE_OPTIONS = {
   pool: true,
 } satisfies OptionKeys<TableOptions>;
 
-/** Settings that {@link Table.set} changes, one or several of them. */
-export type TableChanges = OptimizerChanges;
+export type { TableChanges };
 
+/** Settings that {@link Table.set} changes, one or several of them. */
 export const TABLE_CHANGES = {
   lr: true,
   clipNorm: true,
   schedule: true,
+  policy: true,
 } satisfies OptionKeys<TableChanges>;
 
 /** A table of the job, as {@link Client.createTable} and {@link Client.table} give it. */
@@ -165,7 +166,7 @@ export interface Table {
   readonly name: string;
   /** float32 values per row. */
   readonly dim: number;
-  /** As this client knows it now: `optimizer` changes with {@link set}, also with that of others. */
+  /** As this client knows it now: settings change with {@link set}, also with that of others. */
   readonly spec: TableSpec;
   /**
    * Rows of `keys`.
@@ -187,19 +188,22 @@ export interface Table {
   /** All rows, see {@link Client.scan}. */
   scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
   /**
-   * Changes learning rate, largest norm of a gradient or schedule of the table, for everybody and
+   * Changes learning rate, largest norm of a gradient, schedule or policy of the table, for everybody and
    * durably. Pushes that begin when this has resolved have the new ones, and those that were durable before
    * the call have the old ones. Of those between, each shard decides: a push has one or the other on each,
-   * and never a part of both. A push with an `lr` of its own keeps that.
+   * and never a part of both. A push with an `lr` of its own keeps that. A policy takes the place of the
+   * whole former one; rows that went under that stay gone.
    *
    * @example
    * ```ts
    * await items.set({ lr: 0.01, clipNorm: 1 });
    * await items.set({ clipNorm: null });
+   * await items.set({ policy: { ttl: 5000 } });
    * ```
    * @throws BAD_ARGUMENT for a value that the optimizer does not take, for every other rate of FTRL, and for
    * a schedule where rows have no step count, or to be rid of one where they have it only for that: with the
-   * old and the new value; UNKNOWN_TABLE, LIMIT, ABORTED (it may be set all the same), CLOSED
+   * old and the new value; for a policy of a table that was created without one; UNKNOWN_TABLE, LIMIT,
+   * ABORTED (it may be set all the same), CLOSED
    */
   set(changes: TableChanges, options?: RequestOptions): Promise<void>;
   /**

@@ -6,7 +6,7 @@ import { checkFields, checkOptions } from '../../common/options.js';
 import { lastingPart, optimizerProblem } from '../../engine/optimizers.js';
 import { policyProblem } from '../../engine/policies.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
-import { countEarlier, differingSettings, withoutEarlier } from '../../protocol/settings.js';
+import { countEarlier, isSetAlike, withoutEarlier } from '../../protocol/settings.js';
 import { MAX_DIM } from '../../protocol/table-rules.js';
 import { isAuditTable } from './audit.js';
 import {
@@ -65,8 +65,7 @@ export class JobTable implements Table {
     // A map that does not have the table yet, or has it as it was, is older than `given`.
     const now = tables.find(({ id }) => id === given.id);
     const isOlder = !now || now.name !== given.name || countEarlier(now) < countEarlier(given);
-    if (!isOlder && differingSettings(now.optimizer, given.optimizer).length > 0)
-      this.given = this.frozen(now);
+    if (!isOlder && !isSetAlike(now, given)) this.given = this.frozen(now);
     return this.given;
   }
 
@@ -167,6 +166,7 @@ function isSameTable(given: TableSpec, known: TableSpec): boolean {
   if (given.optimizer?.kind !== known.optimizer.kind) return false;
   const lasting = (table: TableSpec) => ({
     ...withoutEarlier(table),
+    policy: table.policy !== undefined,
     optimizer: lastingPart(table.optimizer),
   });
   return isDeepStrictEqual(lasting(given), lasting(known));

@@ -5,11 +5,13 @@
  */
 import { KintsugiError } from '../../common/errors.js';
 import type { PlanStatus } from '../../protocol/status.js';
+import { isOwnFile } from '../../stores/checkpoint/every-file.js';
+import type { LiveOptions } from '../../stores/checkpoint/live-rows.js';
 import { openExistingPlace, withExistingPlace } from '../../stores/checkpoint/open.js';
 import { type Purged, purgePlace } from '../../stores/checkpoint/purge.js';
 import type { Client, RequestOptions } from '../client/client.js';
 import { saveNow } from './checkpoints.js';
-import { type KeysOfTable, type SearchedPlace, searchPlace } from './search.js';
+import { type KeysOfTable, type SearchedPlace, type SearchOptions, searchPlace } from './search.js';
 
 /** A place after it was searched, and before that purged where it had keys. */
 export interface ForgottenPlace extends SearchedPlace {
@@ -23,11 +25,12 @@ export interface Forgotten {
   places: ForgottenPlace[];
 }
 
-const hasKeys = ({ found }: SearchedPlace): boolean => found.length > 0;
+/** Only what a purge can reach makes older checkpoints go. Files of others are named, and stay. */
+const needsPurge = ({ found }: SearchedPlace): boolean => found.some(({ name }) => isOwnFile(name));
 
 /** True: neither the job nor a file has the keys, and every file was searched. */
 export function isForgotten({ rows = 0, places }: Forgotten): boolean {
-  return rows === 0 && places.every((place) => !hasKeys(place) && place.unsearched.length === 0);
+  return rows === 0 && places.every(({ found, unsearched }) => found.length + unsearched.length === 0);
 }
 
 // ---- places
@@ -55,17 +58,30 @@ export async function forgetInPlaces(
   // A place that is not there is an error before another one is changed.
   for (const url of urls) await (await openExistingPlace(url)).close();
   const forgotten = new Map([[wanted.table, wanted.keys]]);
-  const places: ForgottenPlace[] = [];
-  for (const url of urls) {
-    const before = await searchPlace(url, wanted, { signal });
-    if (!hasKeys(before)) {
-      places.push(before);
-      continue;
-    }
-    const purged = await withExistingPlace(url, (place) => purgePlace(place, { forgotten, signal }));
-    places.push({ ...(await searchPlace(url, wanted, { signal })), purged });
+  const before: ForgottenPlace[] = [];
+  for (const url of urls) before.push(await searchPlace(url, wanted, { signal, mustHaveTable: true }));
+  return { places: await purgeAndSearch(before, urls, wanted, { forgotten, signal }) };
+}
+
+/** Purges places that need it. All are searched after the last purge: a place may be within another one. */
+async function purgeAndSearch(
+  before: readonly ForgottenPlace[],
+  urls: readonly string[],
+  wanted: KeysOfTable,
+  { ofJob, ...options }: LiveOptions & SearchOptions,
+): Promise<ForgottenPlace[]> {
+  const purges: (Purged | undefined)[] = [];
+  for (const [i, url] of urls.entries()) {
+    const purge = () => withExistingPlace(url, (place) => purgePlace(place, options));
+    purges.push(needsPurge(before[i]!) ? await purge() : undefined);
   }
-  return { places };
+  if (purges.every((purged) => !purged)) return [...before];
+  const places: ForgottenPlace[] = [];
+  for (const [i, url] of urls.entries()) {
+    const searched = await searchPlace(url, wanted, { signal: options.signal, ofJob });
+    places.push({ ...searched, ...(purges[i] && { purged: purges[i] }) });
+  }
+  return places;
 }
 
 // ---- a job
@@ -78,8 +94,8 @@ export async function searchJob(
 ): Promise<Forgotten> {
   const rows = await rowsOf(client, wanted, options);
   const places: ForgottenPlace[] = [];
-  for (const { url } of (await client.status()).saving ?? [])
-    places.push(await searchPlace(url, wanted, { ...options, ofJob: true }));
+  for (const { url, last } of (await client.status()).saving ?? [])
+    places.push(await searchPlace(url, wanted, { ...options, ofJob: true, holds: last?.number }));
   return { rows, places };
 }
 
@@ -99,30 +115,24 @@ export async function plansToForget(client: Client): Promise<PlanStatus[]> {
 
 /**
  * Deletes rows of a job, and has them go from the files of the places of these plans.
- * @param lists the same keys, in lists
  * @throws the code of a checkpoint that cannot be made, and what `searchPlace` and `purgePlace` throw
  */
 export async function forgetInJob(
   client: Client,
   wanted: KeysOfTable,
-  lists: AsyncIterable<BigUint64Array>,
   plans: readonly PlanStatus[],
   options: RequestOptions = {},
 ): Promise<Forgotten> {
   const table = client.table(wanted.table);
-  for await (const keys of lists) await table.delete(keys, options);
-  const places: ForgottenPlace[] = [];
+  for (const keys of wanted.keys.lists()) await table.delete(keys, options);
+  const before: ForgottenPlace[] = [];
   for (const { name, url } of plans) {
     // This checkpoint begins after the deletion, when those before have ended, so no later file has the rows.
-    await saveNow(client, name);
-    const before = await searchPlace(url, wanted, { ...options, ofJob: true });
-    if (!hasKeys(before)) {
-      places.push(before);
-      continue;
-    }
-    const purged = await withExistingPlace(url, (place) => purgePlace(place, options));
-    places.push({ ...(await searchPlace(url, wanted, { ...options, ofJob: true })), purged });
+    const { number: holds } = await saveNow(client, name);
+    before.push(await searchPlace(url, wanted, { ...options, ofJob: true, holds }));
   }
+  const urls = plans.map(({ url }) => url);
+  const places = await purgeAndSearch(before, urls, wanted, { ...options, ofJob: true });
   return { rows: await rowsOf(client, wanted, options), places };
 }
 

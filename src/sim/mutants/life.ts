@@ -41,6 +41,12 @@ export const LIFE_MUTANTS: readonly Mutant[] = [
     to: 'if (minFrequency + maxAge > 0) native.serve(minFrequency, maxAge);',
   },
   {
+    name: 'life: a replica does not know the size of a filter',
+    file: 'replica/replica',
+    from: 'filtered(table, k * groups)',
+    to: 'table',
+  },
+  {
     name: 'life: keys are listed while rows that say who is gone are lost',
     file: 'node/queries',
     from: 'if (!owner.native.tableReady(table))',
@@ -63,13 +69,13 @@ export const LIFE_MUTANTS: readonly Mutant[] = [
     to: 'policyOfShard(policy, k)',
   },
   {
-    name: 'life: a checkpoint is restored into tables with another policy',
+    name: 'life: a checkpoint is restored into tables whose rows have other words',
     file: 'scheduler/saving/restored',
-    from: 'isSamePolicy(table, saved)',
+    from: '(table.policy === undefined) === (saved.policy === undefined)',
     to: 'true',
     scenario: {
       test: 'test/core/scheduler/restore-lost.test.ts',
-      because: 'all tables of a schedule keep their policy',
+      because: 'no table of a schedule is dropped and comes without its policy',
     },
   },
 ];

@@ -32,7 +32,7 @@ import {
 } from './place.js';
 
 /** Folder of the temporary files. Names of files of a place begin otherwise. */
-const PARTIAL = '.partial';
+export const PARTIAL = '.partial';
 /** Where it cannot be known whether the writer of a temporary file lives, the file's age tells. */
 const ABANDONED_MS = 60 * 60 * 1000;
 /** Times that a folder may disappear while a file gets its name in it. */
@@ -154,6 +154,11 @@ export class DirectoryPlace implements Place {
   }
 
   async close(): Promise<void> {}
+
+  /** Removes temporary files of dead writers. @throws PLACE_FAILED */
+  async removeAbandoned(): Promise<void> {
+    await this.working(PARTIAL, () => this.prepare());
+  }
 
   /**
    * Once for each opened place, and again after a failure: makes the folders, and removes what dead writers

@@ -5,7 +5,8 @@
 import { open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { DirectoryPlace } from './directory.js';
+import { checkpointOfManifest, checkpointOfSegment } from '../../protocol/checkpoints.js';
+import { DirectoryPlace, PARTIAL } from './directory.js';
 import { openExistingPlace } from './open.js';
 import { type Place, placeFailed } from './place.js';
 import { S3Place } from './s3.js';
@@ -24,9 +25,15 @@ export interface EveryFile {
   list(): AsyncIterable<AnyFile>;
   /** Bytes from..to, fewer at the end of the file; undefined: the file is gone. @throws PLACE_FAILED */
   read(name: string, from: number, to: number): Promise<Uint8Array<ArrayBuffer> | undefined>;
-  /** True: the store keeps what is removed, as a bucket with versioning does. False: it does not say so. */
-  keepsRemoved(): Promise<boolean>;
+  /** True: the store keeps what is removed, as a bucket with versioning does. `unknown`: it does not say. */
+  keepsRemoved(): Promise<boolean | 'unknown'>;
   close(): Promise<void>;
+}
+
+/** A name of a file that writers of checkpoints give, so that a purge may remove it. */
+export function isOwnFile(name: string): boolean {
+  const number = checkpointOfSegment(name) ?? checkpointOfManifest(name);
+  return number !== undefined || name.startsWith(`${PARTIAL}/`);
 }
 
 /** @throws CHECKPOINT_MISSING when there is no such directory, and what `openPlace` throws */
@@ -46,11 +53,14 @@ class FilesOfDirectory implements EveryFile {
 
   private async *below(folder: string): AsyncGenerator<AnyFile> {
     const entries = await this.working(folder, () =>
-      readdir(join(this.url, folder), { withFileTypes: true }),
+      readdir(join(this.url, folder), { withFileTypes: true, encoding: 'buffer' }),
     );
     for (const entry of entries ?? []) {
-      const name = `${folder}${entry.name}`;
-      if (entry.isDirectory()) yield* this.below(`${name}/`);
+      const name = `${folder}${entry.name.toString()}`;
+      // Such a name is another one as text, of which there is no file.
+      const isText = Buffer.from(entry.name.toString()).equals(entry.name);
+      if (!isText) yield { name, bytes: 0, problem: 'its name is not UTF-8' };
+      else if (entry.isDirectory()) yield* this.below(`${name}/`);
       else if (!entry.isFile())
         yield { name, bytes: 0, problem: 'it is no regular file, and is not followed' };
       else {
@@ -86,7 +96,7 @@ class FilesOfDirectory implements EveryFile {
     });
   }
 
-  async keepsRemoved(): Promise<boolean> {
+  async keepsRemoved(): Promise<false> {
     return false;
   }
 
@@ -123,7 +133,7 @@ class FilesOfStore implements EveryFile {
     }
   }
 
-  keepsRemoved(): Promise<boolean> {
+  keepsRemoved(): ReturnType<EveryFile['keepsRemoved']> {
     return this.place.keepsRemoved();
   }
 

@@ -24,6 +24,22 @@ export class KeySet {
     for (let at = 0; at < words.length; at += 2) this.add(words[at]!, words[at + 1]!);
   }
 
+  /** All keys, in lists of up to `most`. */
+  *lists(most = 65_536): Generator<BigUint64Array> {
+    const { slots } = this;
+    let list = new Uint32Array(2 * most);
+    let end = 0;
+    for (let at = 0; at < slots.length; at += 2) {
+      if (slots[at] === FREE && slots[at + 1] === FREE) continue;
+      list[end++] = slots[at]!;
+      list[end++] = slots[at + 1]!;
+      if (end < list.length) continue;
+      yield new BigUint64Array(list.buffer);
+      [list, end] = [new Uint32Array(2 * most), 0];
+    }
+    if (end > 0) yield new BigUint64Array(list.buffer, 0, end / 2);
+  }
+
   /** Keys of the array that are in the set; one that comes twice counts twice. */
   countOf(keys: BigUint64Array): number {
     const words = wordsOfKeys(keys);

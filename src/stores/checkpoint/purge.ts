@@ -64,7 +64,7 @@ async function purge(
   const only = { above, onlyChanges: above === newest };
   const { number, rows, bytes } = await compactCheckpoint(place, newest, { ...options, ...only });
   const removed = await keepOnly(place, number);
-  if (place instanceof DirectoryPlace) await place.prepare();
+  if (place instanceof DirectoryPlace) await place.removeAbandoned();
   return { number, ...(number > newest && { compactionOf: newest }), rows, bytes, removed };
 }
 

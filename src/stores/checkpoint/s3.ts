@@ -243,13 +243,22 @@ export class S3Place implements Place {
     await Promise.all(Array.from({ length: Math.min(REMOVALS, names.length) }, remover));
   }
 
-  /** True: versions of files that are removed stay in the bucket. A store that does not say has none. */
-  async keepsRemoved(): Promise<boolean> {
-    const asked = this.client.send(new this.sdk.GetBucketVersioningCommand({ Bucket: this.bucket }));
-    // Many who may read a bucket may not ask for its settings.
-    return asked.then(
-      ({ Status: status }) => status !== undefined,
-      () => false,
+  /**
+   * True: versions of files that are removed stay in the bucket. A server that does not know the question
+   * keeps none. Many who may read a bucket may not ask for its settings: `unknown`. @throws PLACE_FAILED
+   */
+  async keepsRemoved(): Promise<boolean | 'unknown'> {
+    const command = new this.sdk.GetBucketVersioningCommand({ Bucket: this.bucket });
+    return this.repeatedly('', undefined, () =>
+      this.client.send(command).then(
+        ({ Status: status }) => status !== undefined,
+        (error: unknown) => {
+          const status = statusOf(error);
+          if (status === 401 || status === 403) return 'unknown';
+          if (status !== 501 && (isTransient(error) || status === undefined)) throw error;
+          return false;
+        },
+      ),
     );
   }
 

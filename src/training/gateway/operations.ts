@@ -214,8 +214,8 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
     const name = text(message, 'name');
     await existing(client, name);
     const table = client.table(name);
-    const { lr, clipNorm, schedule } = message as TableChanges;
-    await table.set({ lr, clipNorm, schedule }, { signal });
+    const { lr, clipNorm, schedule, policy } = message as TableChanges;
+    await table.set({ lr, clipNorm, schedule, policy }, { signal });
     return { value: described(client, table.spec) };
   },
 

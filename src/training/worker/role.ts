@@ -15,6 +15,7 @@ import {
   type Setting,
   settingText,
 } from '../../engine/optimizers.js';
+import { isSamePolicy, policyText } from '../../engine/policies.js';
 import { type Client, connect } from '../../library/client/client.js';
 import { resumeTables } from '../../library/client/connected.js';
 import type { DatasetSpec } from '../../library/client/dataset.js';
@@ -78,6 +79,12 @@ function storeOf(
           if (!asked[i]!.set.includes(setting)) log.info('worker.setting', fields);
           else log.warn('worker.setting', { ...fields, message: keptText(spec, setting, wanted) });
         }
+        // The table had it before: any other is refused.
+        const { policy } = asked[i]!;
+        if (epochs > 0 && policy && spec.policy && !isSamePolicy(policy, spec.policy))
+          log.info('worker.setting', {
+            ...{ table: name, policy: policyText(spec.policy), asked: policyText(policy) },
+          });
       }
     },
     pull: (requests) => client.pull(requests),

@@ -226,6 +226,7 @@ describe('restore --only-lost', () => {
     };
     expect(ask({ kind: 'export' })).toMatchObject({ code: 'BAD_ARGUMENT' });
     expect(ask({ tables: [{ ...draft.tables[0]!, dim: 3 }] })).toMatchObject({ code: 'BAD_ARGUMENT' });
+    // This table has none, so its rows have other words.
     const other = ask({ tables: [{ ...draft.tables[0]!, policy: { ttl: 3 } }] });
     expect(other).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('policy') });
     expect(ask({ shards: draft.shards.slice(1) })).toMatchObject({ code: 'BAD_ARGUMENT' });

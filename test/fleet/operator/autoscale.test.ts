@@ -4,7 +4,7 @@ import type { ResourceKind } from '../../../src/fleet/operator/api/resources.js'
 import { JobAutoscale, ObjectProvider } from '../../../src/fleet/operator/autoscale.js';
 import type { ObjectManifest } from '../../../src/fleet/operator/objects.js';
 import type { ScalerObject, ScalerStatus, TrainingJob } from '../../../src/fleet/operator/types.js';
-import { jobOf } from './support.js';
+import { jobOf, scalerOf } from './support.js';
 
 const NEVER = new Promise<never>(() => {});
 
@@ -111,6 +111,56 @@ describe('a decision', () => {
       const named = made.objects.find(({ kind }) => kind === 'ScaleIn')!;
       expect(named.spec).toMatchObject({ toDelete: { podNames: ['movies-worker-1'] } });
     }
+  });
+
+  it('waits for every ScaleOut and ScaleIn that is under way, whoever made it', async () => {
+    const { made, provider } = providerOf(job);
+    expect(provider.busy).toBe(false);
+    const scaler = scalerOf('ScaleOut', { toAdd: { count: 1 } });
+    made.objects.push(scaler);
+    expect(provider.busy).toBe(true);
+    made.end(scaler, { phase: 'ScaleSucceeded' });
+    expect(provider.busy).toBe(false);
+  });
+
+  it.each([
+    [3, 'ScaleOut', 'ScaleIn'],
+    [2, 'ScaleIn', 'ScaleOut'],
+  ] as const)(
+    'to replace a worker is carried out to its end by the next operator: %i, %s first',
+    async (maxReplicas, first, second) => {
+      const { made, provider } = providerOf(jobOf({ worker: { replicas: 2, maxReplicas } }));
+      provider.decision = 'replace movies-worker-1: slow';
+      const dead = provider.replaceWorker('movies-worker-1');
+      const begun = await made.nth(1);
+      provider.stop();
+      await expect(dead).rejects.toThrow('nobody waits');
+      const next = new ObjectProvider(provider.job, made.options);
+      const finished = next.takeOver();
+      // An object that is under way is not made again.
+      await Promise.resolve();
+      expect(made.objects).toHaveLength(1);
+      made.end(begun, { phase: 'ScaleSucceeded' });
+      next.changed();
+      const last = await made.nth(2);
+      expect([begun.kind, last.kind]).toEqual([first, second]);
+      expect(last.metadata.annotations).toMatchObject({ 'kintsugi.dev/decision': provider.decision });
+      made.end(last, { phase: 'ScaleSucceeded' });
+      next.changed();
+      await finished;
+      // Both are there: nothing is left to do.
+      await new ObjectProvider(provider.job, made.options).takeOver();
+      expect(made.objects).toHaveLength(2);
+    },
+  );
+
+  it('to replace a worker of which the first step has failed is left alone', async () => {
+    const { made, provider } = providerOf(jobOf({ worker: { replicas: 2, maxReplicas: 3 } }));
+    void provider.replaceWorker('movies-worker-1').catch(() => {});
+    made.end(await made.nth(1), { phase: 'ScaleFailed', reason: 'TakenBack' });
+    await new ObjectProvider(provider.job, made.options).takeOver();
+    expect(made.objects).toHaveLength(1);
+    provider.stop();
   });
 
   it('is waited for by nobody when the operator goes', async () => {

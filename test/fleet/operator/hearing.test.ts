@@ -120,3 +120,19 @@ it('a link notices within seconds that a scheduler has vanished', async () => {
   expect(performance.now() - begun).toBeLessThan(6000);
   expect(Date.now() - link.heardAt!).toBeGreaterThan(1000);
 });
+
+it('each condition says of which generation of the spec it tells', () => {
+  const generations = ({ job }: ObservedJob) =>
+    Object.fromEntries(job.status!.conditions!.map((one) => [one.type, one.observedGeneration]));
+  const observed = served();
+  const first = generations(observed);
+  expect(Object.keys(first).length).toBeGreaterThan(3);
+  expect(new Set(Object.values(first))).toEqual(new Set([1]));
+  const { job } = observed;
+  const edited = { ...observed, job: { ...job, metadata: { ...job.metadata, generation: 2 } } };
+  expect(new Set(Object.values(generations(pass(edited))))).toEqual(new Set([2]));
+  // A new operator has not asked the job yet: what an answer made true is of the spec of before.
+  const { report: _, ...silent } = edited;
+  const known = generations(pass({ ...silent, asking: true }));
+  expect(known).toMatchObject({ Reachable: 1, Redundant: 1, Scaling: 2 });
+});

@@ -1,9 +1,10 @@
 /** A Workload of Kueue keeps its quota while Pods of its job are there. */
 import { expect, it, onTestFinished } from 'vitest';
+import { ApiError } from '../../../src/fleet/operator/api/api.js';
 import type { ObjectManifest } from '../../../src/fleet/operator/objects.js';
 import type { QueuedWorkload } from '../../../src/fleet/operator/reconcile/queueing.js';
 import type { TrainingJob } from '../../../src/fleet/operator/types.js';
-import { admitted, conditionIn, FLAVORS } from './kueue.js';
+import { admitted, conditionIn, evicted, FLAVORS } from './kueue.js';
 import { jobOf } from './support.js';
 import { World } from './world.js';
 
@@ -90,13 +91,50 @@ it('is let go after its job was deleted, when the Pods have gone', async () => {
 });
 
 it('the priority of a job that runs may be changed', async () => {
-  const { world, workload } = await running();
+  const job = queuedJob();
+  job.metadata.labels![HIGH] = 'low';
+  const { world, workload } = await running(job);
+  expect(workload().spec).toMatchObject({ priority: 1, priorityClassRef: { name: 'low' } });
   world.edit(({ metadata }) => {
     metadata.labels = { ...metadata.labels, [HIGH]: 'high' };
   });
   await world.until(() => workload().spec.priority === 7);
   expect(workload().spec.priorityClassRef).toMatchObject({ name: 'high' });
   expect(world.job().status?.phase).toBe('Running');
+});
+
+it('a first priority counts when the job queues again: no Workload with quota takes one', async () => {
+  const { world, server, workload } = await running();
+  const written: object[] = [];
+  const { onChange } = server;
+  server.onChange = (kind, object, gone) => {
+    if (kind === 'Workload') written.push((object as QueuedWorkload).spec.priorityClassRef ?? {});
+    onChange(kind, object, gone);
+  };
+  world.edit(({ metadata, spec }) => {
+    metadata.labels = { ...metadata.labels, [HIGH]: 'high' };
+    spec.runPolicy.suspend = true;
+  });
+  await world.until(() => workload().spec.active === false);
+  expect(written.every((one) => Object.keys(one).length === 0)).toBe(true);
+  server.put('Workload', evicted(workload(), 'Deactivated'));
+  await world.until(() => conditionIn(workload(), 'QuotaReserved')?.status === 'False');
+  await world.until(() => workload().spec.priority === 7);
+});
+
+it('quota is given back though a change of the Workload is refused', async () => {
+  const job = queuedJob();
+  job.metadata.labels![HIGH] = 'low';
+  const { world, server, workload } = await running(job);
+  server.refuses = (kind) =>
+    kind === 'Workload' ? new ApiError(422, 'Invalid', 'the priority is not to be changed') : undefined;
+  world.edit(({ metadata }) => {
+    metadata.labels = { ...metadata.labels, [HIGH]: 'high' };
+  });
+  await world.until(() => world.job().status?.reason === 'Refused');
+  server.put('Workload', evicted(workload()));
+  await world.until(() => conditionIn(workload(), 'QuotaReserved')?.status === 'False');
+  expect(server.of('Pod')).toEqual([]);
 });
 
 it('a job that cannot run as it is admitted holds no quota, and queues anew when it is changed', async () => {

@@ -3,57 +3,12 @@
  * a job's life in turn, and after every single one. The job comes to the same end.
  */
 import { describe, expect, it } from 'vitest';
-import type { Api, Selection, WatchEvent } from '../../../src/fleet/operator/api/api.js';
-import type { ResourceKind } from '../../../src/fleet/operator/api/resources.js';
 import type { KubeObject, Pod } from '../../../src/fleet/operator/objects.js';
 import type { ScalerObject, TrainingJob } from '../../../src/fleet/operator/types.js';
+import { mortals } from './mortal.js';
 import { type Faults, randomOf } from './server.js';
 import { jobOf, scalerOf } from './support.js';
 import { World } from './world.js';
-
-/** A process is gone: nothing that it asks for is answered. */
-const never = <T>(): Promise<T> => new Promise(() => {});
-
-/** The API server for one operator, until that is killed after its n-th write. */
-function mortal(world: World, lastWrite: number, onKill: () => void): Api {
-  const { server } = world;
-  let writes = 0;
-  const dead = new AbortController();
-  const read = <T>(ask: () => Promise<T>): Promise<T> =>
-    dead.signal.aborted ? never() : ask().then((answer) => (dead.signal.aborted ? never<T>() : answer));
-  const write = async <T>(ask: () => Promise<T>): Promise<T> => {
-    if (dead.signal.aborted) return never();
-    const last = ++writes === lastWrite;
-    const done = ask();
-    if (!last) return read(() => done);
-    dead.abort();
-    await done.catch(() => {});
-    onKill();
-    return never();
-  };
-  return {
-    list: (...args) => read(() => server.list(...args)),
-    get: (...args) => read(() => server.get(...args)),
-    async *watch<T extends KubeObject>(
-      kind: ResourceKind,
-      selection: Selection,
-      version: string,
-      signal: AbortSignal,
-    ): AsyncGenerator<WatchEvent<T>> {
-      const both = AbortSignal.any([signal, dead.signal]);
-      if (!dead.signal.aborted) yield* server.watch<T>(kind, selection, version, both);
-      if (dead.signal.aborted) await never();
-    },
-    create: (kind, object, options) =>
-      options?.dryRun
-        ? read(() => server.create(kind, object, options))
-        : write(() => server.create(kind, object)),
-    replace: (...args) => write(() => server.replace(...args)),
-    patchStatus: (...args) => write(() => server.patchStatus(...args)),
-    apply: (kind, object) => write(() => server.apply(kind, object)),
-    delete: (...args) => write(() => server.delete(...args)),
-  };
-}
 
 const PLACE = { url: '/shared/movies', everySeconds: 0, keep: 3, onSuspend: true };
 const ETCD = {
@@ -65,25 +20,6 @@ const jobs: Record<string, () => TrainingJob> = {
   'kept in a claim': () => jobOf({ checkpoint: PLACE, runPolicy: { cleanPodPolicy: 'All' } }),
   'kept in etcd': () => jobOf({ scheduler: { store: ETCD }, runPolicy: { cleanPodPolicy: 'Running' } }),
 };
-
-/** Begins operators, each of which is killed after so many writes. The last one lives. */
-async function operators(world: World, lives: (life: number) => number) {
-  let [life, over] = [0, false];
-  const next = async (): Promise<void> => {
-    if (over) return;
-    const api = mortal(world, lives(life++), () => setImmediate(() => void next()));
-    await world.begin(api).start();
-  };
-  await next();
-  return {
-    killed: () => life - 1,
-    end() {
-      over = true;
-      // An operator that was killed never ends its last pass.
-      void world.operator.stop();
-    },
-  };
-}
 
 /** Kinds of objects that users make. */
 const OF_USERS = ['TrainingJob', 'ScaleOut', 'ScaleIn'];
@@ -121,7 +57,7 @@ async function story(job: TrainingJob, lives: (life: number) => number, faults: 
   const world = new World(seed);
   world.server.faults = faults;
   const count = counted(world, job);
-  const chain = await operators(world, lives);
+  const chain = await mortals(world, lives);
   const status = () => world.job()?.status;
   const whole = (ps: number, workers: number) =>
     world.until(

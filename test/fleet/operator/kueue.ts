@@ -34,9 +34,13 @@ export function saying(
 }
 
 /** Quota is reserved for it, and it is admitted. `counts`: Pods of a role, where they are fewer. */
-export function admitted(workload: QueuedWorkload, counts: Record<string, number> = {}): QueuedWorkload {
+export function admitted(
+  workload: QueuedWorkload,
+  counts: Record<string, number> = {},
+  flavor = 'spot',
+): QueuedWorkload {
   const podSetAssignments = workload.spec.podSets.map(({ name, count }) => ({
-    ...{ name, count: counts[name] ?? count, flavors: { cpu: 'spot', memory: 'spot' } },
+    ...{ name, count: counts[name] ?? count, flavors: { cpu: flavor, memory: flavor } },
   }));
   const admission = { clusterQueue: 'ads', podSetAssignments };
   const before = conditionIn(workload, 'Evicted');
@@ -60,6 +64,8 @@ export function faults(before: QueuedWorkload | undefined, after: QueuedWorkload
   const found: string[] = [];
   const same = (one: unknown, other: unknown): boolean => JSON.stringify(one) === JSON.stringify(other);
   if (held && !same(before!.spec.podSets, after.spec.podSets)) found.push('podSets are fixed');
+  const classed = ({ spec }: QueuedWorkload): boolean => spec.priorityClassRef !== undefined;
+  if (held && classed(before!) !== classed(after)) found.push('priorityClassRef is fixed');
   if (held && holds && before!.spec.queueName !== after.spec.queueName) found.push('queueName is fixed');
   if (holds && !after.status?.admission) found.push('quota without an admission');
   const least = after.spec.podSets.filter(({ minCount }) => minCount !== undefined);

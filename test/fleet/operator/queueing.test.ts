@@ -139,6 +139,9 @@ describe('a job with the label of a queue', () => {
     const some = runs(job, { worker: 2 });
     expect(some.pods.filter(({ metadata }) => metadata.name.includes('worker'))).toHaveLength(2);
     expect(some.job.status!.workers).toBe('0/2');
+    expect(condition(some, 'Admitted')).toMatchObject({
+      ...{ status: 'True', reason: 'ByKueue', message: 'by the cluster queue ads, 2 of 3 worker' },
+    });
   });
 
   it('says when all its Pods have served, and which workers it needs no more', () => {

@@ -103,6 +103,32 @@ it('the loader fills the claim that the others have, with what the image has', (
   expect(existsSync(join(ROOT, `${module}.ts`))).toBe(true);
 });
 
+const cores = (text = '0'): number => (text.endsWith('m') ? Number(text.slice(0, -1)) / 1000 : Number(text));
+const coresOf = (template: TrainingJob['spec']['replicaSpecs']['ps']['template']): number =>
+  cores(template?.spec?.containers?.[0]?.resources?.requests?.cpu as string | undefined);
+
+it.each(['small.yaml', 'python-dlrm.yaml'])(
+  '%s has room on two cores beside a control plane of kind',
+  (name) => {
+    const operators = loadAll(readFileSync(join(ROOT, 'deploy/operator.yaml'), 'utf8')) as {
+      kind: string;
+      spec: {
+        replicas: number;
+        template: NonNullable<TrainingJob['spec']['replicaSpecs']['ps']['template']>;
+      };
+    }[];
+    const { replicas, template } = operators.find(({ kind }) => kind === 'Deployment')!.spec;
+    const { ps, worker } = loaded(name)[0]!.spec.replicaSpecs;
+    const asked =
+      replicas * coresOf(template) +
+      ps.replicas! * coresOf(ps.template) +
+      worker.replicas * coresOf(worker.template);
+    // API server, controllers, scheduler, etcd, two times DNS, and the network of kind.
+    const controlPlane = 0.25 + 0.2 + 0.1 + 0.1 + 2 * 0.1 + 0.1;
+    expect(asked + controlPlane).toBeLessThanOrEqual(2);
+  },
+);
+
 it('what is wrong is found', () => {
   const [small] = loaded('small.yaml');
   const spec = structuredClone(small!.spec) as unknown as Record<string, unknown>;

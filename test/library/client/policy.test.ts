@@ -47,6 +47,8 @@ class PlainTable {
   private readonly shardOf = new Map<bigint, number>();
   private readonly clocks: number[];
   readonly rows = new Map<bigint, ModelRow>();
+  /** Keys without a row, and how often they were seen. */
+  private readonly waiting = new Map<bigint, number>();
 
   constructor(
     private readonly policy: TablePolicy,
@@ -63,9 +65,16 @@ class PlainTable {
     const clocks = [...this.clocks];
     for (const key of keys) clocks[this.shardOf.get(key)!] = this.clocks[this.shardOf.get(key)!]! + 1;
     for (const key of new Set(keys)) {
+      const waited = this.policy.bloom && !this.alive(key) ? (this.waiting.get(key) ?? 0) : 0;
+      const times = keys.filter((each) => each === key).length;
+      if (this.policy.bloom && !this.alive(key) && waited + times < this.policy.bloom.sightings) {
+        this.waiting.set(key, waited + times);
+        continue;
+      }
+      this.waiting.delete(key);
       const before = this.alive(key) ?? { value: 0, last: 0, sightings: 0 };
       const mine = keys.flatMap((each, i) => (each === key ? [values[i]!] : []));
-      const sightings = before.sightings + mine.length;
+      const sightings = before.sightings + waited + mine.length;
       const isAdmitted = sightings >= (this.policy.counter ?? 0);
       const sum = isAdmitted ? mine.reduce((a, b) => a + b, 0) : 0;
       this.rows.set(key, { value: before.value + sum, last: clocks[this.shardOf.get(key)!]!, sightings });
@@ -126,6 +135,7 @@ it.each<TablePolicy>([
   { ttl: 7 },
   { minFrequency: { sightings: 3, ttl: 4 } },
   { counter: 2, ttl: 9, minFrequency: { sightings: 4, ttl: 3 } },
+  { bloom: { sightings: 3, capacity: 4000, error: 1e-5 }, ttl: 9 },
 ])('rows are those of a plain model, also when PS die: %j', async (policy) => {
   const running = await cluster({ code: '2+1', ps: 3, groups: 2 });
   const job = await client(running.address);
@@ -225,9 +235,14 @@ it('a policy is written in one line', () => {
     { counter: 2, ttl: 9, minFrequency: { sightings: 4, ttl: 3 } },
     { ttl: 9, maxRows: 2 ** 40, memory: true as const },
     { memory: true as const },
+    { bloom: { sightings: 3, capacity: 1000, error: 0.001 } },
+    { probability: 0.25, ttl: 5 },
+    { likely: 4 },
   ])
     expect(parsedPolicy(policyText(policy))).toEqual(policy);
   expect(parsedPolicy(' evict = ttl( 7 ) , admit=counter(2)')).toEqual({ ttl: 7, counter: 2 });
+  expect(parsedPolicy('admit=bloom(2)')).toEqual({ bloom: { sightings: 2, capacity: 1e6, error: 0.01 } });
+  expect(parsedPolicy('admit=bloom(2, 500, 1e-3)')).toMatchObject({ bloom: { capacity: 500, error: 0.001 } });
   for (const text of [
     '',
     'ttl(5)',
@@ -238,7 +253,10 @@ it('a policy is written in one line', () => {
     'evict=ttl(-1)',
     'admit=ttl(5)',
     'evict=minFrequency(3)',
-    'admit=bloom(2)',
+    'admit=bloom',
+    'admit=bloom(2,3,0.1,4)',
+    'admit=probability(x)',
+    'admit=probability()',
     'evict=memory(5)',
     'evict=memory,evict=memory',
     'evict=maxRows',
@@ -252,7 +270,10 @@ it('a policy is written in one line', () => {
 it('a policy that says nothing, or nothing that is known, is refused', async () => {
   const job = await client((await cluster({ code: 'none', ps: 1 })).address);
   const refused: [policy: unknown, message: string][] = [
-    [{}, 'a policy has at least one of ttl, minFrequency, maxRows, memory, counter'],
+    [
+      {},
+      'a policy has at least one of ttl, minFrequency, maxRows, memory, counter, bloom, probability, likely',
+    ],
     [{ ttl: 0 }, 'policy: ttl must be an integer from 1 to 536870911'],
     [{ ttl: 1.5 }, 'policy: ttl must be an integer'],
     [{ ttl: '5' }, 'policy: ttl must be an integer'],
@@ -265,6 +286,21 @@ it('a policy that says nothing, or nothing that is known, is refused', async () 
     [{ maxRows: 2 ** 48 + 1 }, 'policy: maxRows must be an integer'],
     [{ memory: false }, 'policy: memory must be true, or left out'],
     [{ memory: 1 }, 'policy: memory must be true, or left out'],
+    [{ bloom: 2 }, 'policy: bloom must be an object of sightings, capacity, error'],
+    [{ bloom: { sightings: 1 } }, 'policy: bloom.sightings must be an integer from 2 to 255'],
+    [
+      { bloom: { sightings: 2, capacity: 1 } },
+      'policy: bloom.capacity must be an integer from 2 to 4294967295',
+    ],
+    [{ bloom: { sightings: 2, error: 0.6 } }, 'policy: bloom.error must be a number from 0.000001 to 0.5'],
+    [{ bloom: { sightings: 2, x: 1 } }, 'policy: bloom has no field "x"'],
+    [{ probability: 0 }, 'policy: probability must be a number from 1e-9 to 1'],
+    [{ probability: '0.5' }, 'policy: probability must be a number'],
+    [{ likely: 0 }, 'policy: likely must be an integer from 1'],
+    [
+      { likely: 2, counter: 2 },
+      'a policy has one of counter, bloom, probability, likely, not counter and likely',
+    ],
     [null, 'policy must be an object'],
     [7, 'policy must be an object'],
   ];

@@ -8,7 +8,6 @@
  */
 import { KintsugiError } from '../../../common/errors.js';
 import { lastingPart } from '../../../engine/optimizers.js';
-import { policyText } from '../../../engine/policies.js';
 import type { CheckpointDraft, SavedDataset, SavedShard, SavedTable } from '../../../protocol/checkpoints.js';
 import { shardKey } from '../../../protocol/items.js';
 import {
@@ -234,19 +233,15 @@ function checkTables(pool: string, map: ClusterMap, { number, tables }: Checkpoi
       table?.pool === pool &&
       table.dim === saved.dim &&
       isSameOptimizer(table, saved) &&
-      isSamePolicy(table, saved);
+      (table.policy === undefined) === (saved.policy === undefined);
     if (!same) {
       const text = `this job has no table "${saved.name}" as checkpoint ${number} has it`;
       throw new KintsugiError(
         'BAD_ARGUMENT',
-        `${text}: dim, pool, optimizer or policy differ, or it is missing`,
+        `${text}: dim, pool or optimizer differ, one of both has no policy, or it is missing`,
       );
     }
   }
-}
-
-function isSamePolicy(a: Pick<SavedTable, 'policy'>, b: Pick<SavedTable, 'policy'>): boolean {
-  return policyText(a.policy ?? {}) === policyText(b.policy ?? {});
 }
 
 /** Settings may have changed since, where the state of rows does not depend on them. */

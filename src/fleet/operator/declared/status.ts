@@ -7,6 +7,7 @@ const CONDITION = object('', {
   reason: text(''),
   message: text(''),
   lastTransitionTime: time(''),
+  observedGeneration: integer('', 0),
 });
 
 export const STATUS = object('The job as it runs.', {

@@ -89,15 +89,24 @@ export function conditionsOf(
   return list;
 }
 
-/** Conditions with their times: the time of one whose status is the same stays. */
+/**
+ * Conditions with their times and the generation of the spec: the time of one whose status is the same stays,
+ * and so does the generation of one that holds until the job was asked.
+ */
 export function since(
   conditions: readonly ObjectCondition[],
   before: readonly ObjectCondition[] = [],
   now: number,
+  generation?: number,
 ) {
   return conditions.map((one) => {
     const old = before.find(({ type }) => type === one.type);
     const same = old?.status === one.status && old.lastTransitionTime !== undefined;
-    return { ...one, lastTransitionTime: same ? old.lastTransitionTime! : timeOf(now) };
+    const observedGeneration = one.observedGeneration ?? generation;
+    return {
+      ...one,
+      lastTransitionTime: same ? old.lastTransitionTime! : timeOf(now),
+      ...(observedGeneration === undefined ? {} : { observedGeneration }),
+    };
   });
 }

@@ -54,7 +54,7 @@ interface PodSet {
 export interface QueuedWorkload extends KubeObject {
   spec: { active?: boolean; queueName?: string; podSets: PodSet[]; [other: string]: unknown };
   status?: {
-    conditions?: (ObjectCondition & { observedGeneration?: number })[];
+    conditions?: ObjectCondition[];
     admission?: { clusterQueue?: string; podSetAssignments?: Assignment[] } | null;
     admissionChecks?: { name: string; podSetUpdates?: (PodSetInfo & { name: string })[] }[];
     reclaimablePods?: { name: string; count: number }[];
@@ -310,9 +310,11 @@ function applied(observed: ObservedJob, queue: Queueing, gone: boolean): Action[
   const priority = priorityOf({ ...observed, job: given });
   const failed = workload && isTrue(workload, 'Finished');
   if (workload && !failed && reserved(workload)) {
-    const raised = Object.entries(priority).some(([key, value]) => !sameValue(workload.spec[key], value));
+    // Kueue's custom resource takes another class meanwhile, and neither a first one nor none.
+    const other = workload.spec.priorityClassRef === undefined ? {} : priority;
+    const raised = Object.entries(other).some(([key, value]) => !sameValue(workload.spec[key], value));
     if (suspend === ours && !raised) return [];
-    return apply(manifestOf(queue, { ...workload.spec, ...priority }, active, annotations));
+    return apply(manifestOf(queue, { ...workload.spec, ...other }, active, annotations));
   }
   const seconds = Number(label(given, `${KUEUE}/max-exec-time-seconds`));
   const spec = {
@@ -409,8 +411,23 @@ function leaving({ workload }: Queueing): Action[] {
 export function queueSteps(observed: ObservedJob, queue: Queueing | undefined, progress: Progress): Action[] {
   if (!queue) return [];
   const changes = progress.outcome ? leaving(queue) : applied(observed, queue, progress.gone);
-  // A status is written on the version that was observed.
-  return changes.length > 0 ? changes : told(queue, progress, observed.now);
+  const refused = observed.refusals?.some(({ object }) => object.kind === 'Workload') ?? false;
+  // A status is written on the version that was observed. A change that is refused does not keep it back:
+  // it gives quota back.
+  if (changes.length > 0 && !refused) return changes;
+  return [...told(queue, progress, observed.now), ...changes];
+}
+
+/** Roles of which the job wants more than are admitted: it gets them when it is admitted anew. */
+function lacking({ given, workload }: Queueing): string {
+  const wanted = new Map([
+    ['ps', wantedPs(given)],
+    ['worker', given.spec.replicaSpecs.worker.replicas],
+  ]);
+  return (workload?.status?.admission?.podSetAssignments ?? [])
+    .filter(({ name, count }) => count !== undefined && count < (wanted.get(name) ?? 0))
+    .map(({ name, count }) => `, ${count} of ${wanted.get(name)} ${name}`)
+    .join('');
 }
 
 /** The condition of a job in a queue. */
@@ -419,9 +436,10 @@ export function queueCondition(queue: Queueing | undefined): ObjectCondition[] {
   const { workload, admitted, problem } = queue;
   const type = 'Admitted';
   const by = workload?.status?.admission?.clusterQueue ?? '';
-  if (admitted) return [{ type, status: 'True', reason: 'ByKueue', message: `by the cluster queue ${by}` }];
-  const no = (reason: string, message = ''): ObjectCondition[] => [
-    { type, status: 'False', reason, ...(message ? { message } : {}) },
+  const message = `by the cluster queue ${by}${lacking(queue)}`;
+  if (admitted) return [{ type, status: 'True', reason: 'ByKueue', message }];
+  const no = (reason: string, why = ''): ObjectCondition[] => [
+    { type, status: 'False', reason, ...(why ? { message: why } : {}) },
   ];
   if (problem !== undefined) return no('Refused', problem);
   const evicted = conditionOf(workload, 'Evicted');

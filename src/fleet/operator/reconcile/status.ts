@@ -125,7 +125,7 @@ export function statusOf(observed: ObservedJob, passed: Passed): TrainingJobStat
           ...queueCondition(queue),
           ...stuckCondition(job, stuck),
         ],
-        ...([start.conditions, now] as const),
+        ...([start.conditions, now, job.metadata.generation] as const),
       );
   const { currentScaler: _, change: __, targetPs: ___, making: ____, reason: before, ...more } = start;
   const { startTime, startPs, startCheckpoint, ...kept } = more;

@@ -50,12 +50,20 @@ export function stepOf(scaler: ScalerObject): number {
   return -(scaler.spec.toDelete.count ?? podNamesOf(scaler).length);
 }
 
+/**
+ * Whether the count that the scaler goes for is that of the job already. The operator applies it when all is
+ * done, so that there is nothing to take back: only the status is to say so.
+ */
+const isApplied = (job: TrainingJob, { status, spec }: ScalerObject): boolean =>
+  status?.from !== status?.to && ownCount(job, spec.role) === status?.to;
+
 /** The scaler that has begun and is not over, if there is one. */
-function currentOf(scalers: readonly ScalerObject[]): Current | undefined {
+function currentOf(job: TrainingJob, scalers: readonly ScalerObject[]): Current | undefined {
   const scaler = scalers.find((one) => hasBegun(one) && !isOver(one));
   if (!scaler) return undefined;
   const { from = 0, to = 0 } = scaler.status ?? {};
-  const back = isBack(scaler) || scaler.metadata.deletionTimestamp !== undefined;
+  const isDeleted = scaler.metadata.deletionTimestamp !== undefined;
+  const back = isBack(scaler) || (isDeleted && !isApplied(job, scaler));
   return { scaler, from, to, back, podNames: podNamesOf(scaler) };
 }
 
@@ -65,7 +73,7 @@ export function goalOf(
   scalers: readonly ScalerObject[],
   leaving: ReadonlySet<string> = new Set(),
 ): ScalingGoal {
-  const current = currentOf(scalers);
+  const current = currentOf(job, scalers);
   const count = (role: 'ps' | 'worker'): number => {
     if (current?.scaler.spec.role !== role) return ownCount(job, role);
     return current.back ? current.from : current.to;

@@ -176,8 +176,8 @@ function forward(pass: Pass, current: Current): Action[] {
   const { scaler, from, to } = current;
   const { status = {}, spec } = scaler;
   const { role } = spec;
-  if (isDeleted(scaler))
-    return takenBack(pass, current, { reason: 'Cancelled', message: 'it was deleted while it ran' });
+  const cancelled = { reason: 'Cancelled', message: 'it was deleted while it ran' };
+  if (current.back) return takenBack(pass, current, cancelled);
   const attempt = attemptOf(pass, current);
   if (isDone(pass, current, attempt)) {
     // The spec comes first: an operator that goes on after a crash finds it as it is to be. A count that
@@ -186,6 +186,8 @@ function forward(pass: Pass, current: Current): Action[] {
     if (!leftovers(pass, current)) return over(pass, scaler, 'ScaleSucceeded');
     return written(scaler, { ...status, phase: 'Deleting' } as ScalerStatus);
   }
+  // The job goes for that number by its own count.
+  if (isDeleted(scaler)) return over(pass, scaler, 'ScaleFailed', cancelled);
   const ready = readyOf(pass, role);
   const further = ready > (status.ready ?? 0);
   const late = role === 'worker' && !further && now >= lateAt(scaler);

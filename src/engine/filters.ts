@@ -1,0 +1,123 @@
+/**
+ * The filter of a table with `bloom`: how many counters a shard needs, so that no more than `error` of the
+ * keys that come for the first time look as if they had been seen. The engine keeps them in slots of the
+ * table's rows, all of a key in one slot (native/engine/filter.cc). All nodes must find the same sizes, so
+ * only operations are used that IEEE 754 rounds alike everywhere.
+ */
+import { type StateOf, stateParts } from './optimizers.js';
+import { policyOfShard, type TablePolicy, wholeBloom } from './policies.js';
+
+/** The filter of one shard. */
+export interface FilterShape {
+  slots: number;
+  /** Counters of a key. */
+  hashes: number;
+  /** Sightings of waiting keys that it knows at most. */
+  capacity: number;
+}
+
+/** Most counters of a key. */
+const MOST_HASHES = 16;
+/** From so many keys in a slot on, those beyond the mean are bounded and not summed up. */
+const MANY_KEYS = 400;
+
+/** e^-x for x >= 0, by products and sums. */
+function expOfMinus(x: number): number {
+  if (x > 700) return 0;
+  const small = x / 4096;
+  let [sum, term] = [1, 1];
+  for (let i = 1; i <= 8; i++) {
+    term = (term * -small) / i;
+    sum += term;
+  }
+  for (let i = 0; i < 12; i++) sum *= sum;
+  return sum;
+}
+
+function power(base: number, exponent: number): number {
+  let result = 1;
+  for (let i = 0; i < exponent; i++) result *= base;
+  return result;
+}
+
+/** Chance that all counters of a new key are in use, in a slot with `counters` of them and a mean of keys. */
+function errorOf(counters: number, hashes: number, mean: number): number {
+  const stays = power(1 - 1 / counters, hashes);
+  const used = (free: number) => power(1 - free, hashes);
+  if (mean > MANY_KEYS) return used(expOfMinus(((mean + 3 * Math.sqrt(mean)) * hashes) / counters));
+  let [chance, free, sum, left] = [expOfMinus(mean), 1, 0, 1];
+  const last = Math.ceil(mean + 10 * Math.sqrt(mean) + 20);
+  for (let keys = 0; keys <= last; keys++) {
+    sum += chance * used(free);
+    left -= chance;
+    chance *= mean / (keys + 1);
+    free *= stays;
+  }
+  return sum + Math.max(0, left);
+}
+
+/** The counters of a key with which the error is the least. */
+function bestHashes(counters: number, mean: number): { hashes: number; error: number } {
+  let best = { hashes: 1, error: errorOf(counters, 1, mean) };
+  for (let hashes = 2; hashes <= Math.min(MOST_HASHES, counters); hashes++) {
+    const error = errorOf(counters, hashes, mean);
+    if (error < best.error) best = { hashes, error };
+  }
+  return best;
+}
+
+const known = new Map<string, FilterShape>();
+
+/** The least slots of `counters` bytes for so many keys and such an error. */
+export function filterShape(capacity: number, error: number, counters: number): FilterShape {
+  const name = `${capacity} ${error} ${counters}`;
+  const before = known.get(name);
+  if (before) return before;
+  // Shards get more or fewer keys than their part.
+  const keys = capacity + 3 * Math.sqrt(capacity);
+  let [few, enough] = [0, 1];
+  while (bestHashes(counters, keys / enough).error > error) [few, enough] = [enough, enough * 2];
+  // To within a part in a hundred.
+  while (enough - few > 1 + few / 128) {
+    const middle = Math.floor((few + enough) / 2);
+    if (bestHashes(counters, keys / middle).error > error) few = middle;
+    else enough = middle;
+  }
+  const shape = { slots: enough, hashes: bestHashes(counters, keys / enough).hashes, capacity };
+  if (known.size >= 256) known.clear();
+  known.set(name, shape);
+  return shape;
+}
+
+/** The part of a table that decides how long rows are. */
+interface RowOf {
+  dim: number;
+  optimizer: StateOf;
+  policy?: TablePolicy | undefined;
+}
+
+/** float32 values, optimizer state and words of the life of a row. */
+export function rowFloats({ dim, optimizer, policy }: RowOf): number {
+  return stateParts(optimizer, policy).reduce(
+    (floats, { shape }) => floats + (shape === 'vector' ? dim : 1),
+    dim,
+  );
+}
+
+/** Bytes of a row in its column: its floats, up to a multiple of 16 bytes. */
+export function rowStride(row: RowOf): number {
+  return Math.ceil((rowFloats(row) * 4) / 16) * 16;
+}
+
+/** A table as one of so many shards that take no pushes has it. */
+export function filtered<Table extends RowOf>(table: Table, shards: number): Table {
+  const { policy } = table;
+  return policy?.bloom ? { ...table, policy: withFilter(table, policyOfShard(policy, shards)) } : table;
+}
+
+/** The policy of a shard, as the engine takes it: with the sizes of its filter. */
+export function withFilter(row: RowOf, policy: TablePolicy): TablePolicy {
+  if (!policy.bloom) return policy;
+  const { capacity, error } = wholeBloom(policy.bloom);
+  return { ...policy, bloom: { ...policy.bloom, ...filterShape(capacity, error, rowStride(row)) } };
+}

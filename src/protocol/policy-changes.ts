@@ -1,0 +1,47 @@
+/**
+ * How the policy of a table changes while the job trains. Rows of a table with a policy have words for their
+ * age and sightings, and those of one without have none: so a table has a policy from its creation on, or
+ * never. Nor does `bloom` change, because its filter has the first slots of the rows. Each shard begins with
+ * a new policy in its next push (native/engine/rule.h).
+ */
+import { isSamePolicy, onlyKnownPolicy, policyProblem, type TablePolicy } from '../engine/policies.js';
+import type { EarlierSettings, TableSpec } from './map.js';
+
+type Governed = Pick<TableSpec, 'policy' | keyof EarlierSettings>;
+
+/** Why a table with this policy cannot have another one, in one line; undefined when it can. */
+export function policyChangeProblem(policy: TablePolicy | undefined, given: TablePolicy): string | undefined {
+  const problem = policyProblem(given);
+  if (problem) return problem;
+  if (policy && isSamePolicy(filterOf(policy), filterOf(given))) return undefined;
+  if (policy) return 'its rows begin behind its filter: a table has the bloom of its creation, or none';
+  return 'it has no policy, and its rows have no words for one: a table has a policy from its creation on';
+}
+
+function filterOf({ bloom }: TablePolicy): TablePolicy {
+  return bloom ? { bloom } : {};
+}
+
+/**
+ * The table with a valid policy; that which it had is an earlier one from now on. `most`: policies that it
+ * remembers.
+ */
+export function withPolicy<T extends Governed>(table: T, given: TablePolicy | undefined, most: number): T {
+  const { policy, earlierPolicies = [], policyVersion = 1 } = table;
+  if (!policy || !given || isSamePolicy(policy, given)) return table;
+  const isNew = !hadPolicy(table, policy) && earlierPolicies.length < most;
+  return {
+    ...table,
+    policy: onlyKnownPolicy(given),
+    earlierPolicies: isNew ? [...earlierPolicies, policy] : earlierPolicies,
+    policyVersion: policyVersion + 1,
+  };
+}
+
+/** True: the table remembers this policy. */
+export function hadPolicy(
+  { earlierPolicies = [] }: EarlierSettings,
+  policy: TablePolicy | undefined,
+): boolean {
+  return earlierPolicies.some((each) => isSamePolicy(each, policy));
+}
