@@ -4,6 +4,7 @@
  */
 import type { LearnerName } from './learners.js';
 import { Random } from './random.js';
+import { withTables } from './tables.js';
 
 /**
  * `mixed`: a little of all. `absent`: nodes are away from the scheduler for long while they talk to everybody
@@ -365,27 +366,6 @@ export function filtersOf(seed: number): Pick<SimConfig, 'filters'> {
 /** Draws whether rows of a table make room for others, from randomness of its own. */
 export function crowdsOf(seed: number): Pick<SimConfig, 'crowds'> {
   return { crowds: new Random(seed + 0xc20d).chance(0.3) };
-}
-
-/** The tables whose settings are set, whose rows are deleted, go by themselves, and make room for others. */
-const SET_TABLE = 'r3';
-const FORGETTING_TABLE = 'x5';
-const EXPIRING_TABLE = 'e3';
-const CROWDED_TABLE = 'c2';
-const FILTERED_TABLES = ['b2', 'p3'];
-
-/** The further tables of a schedule with those that it has for its setters, deletions and expiry. */
-function withTables(
-  extra: string,
-  { settings, policies, deletions, expiry, crowds, filters }: SimConfig,
-): string {
-  const names = new Set(extra.split(' ').filter((name) => name !== ''));
-  if (settings !== 0) names.add(SET_TABLE);
-  if (deletions) names.add(FORGETTING_TABLE);
-  if (expiry || policies !== 0) names.add(EXPIRING_TABLE);
-  if (crowds) names.add(CROWDED_TABLE);
-  if (filters) for (const name of FILTERED_TABLES) names.add(name);
-  return [...names].join(' ');
 }
 
 /** Number of clients that ask for rows all the time, and whose sockets take nothing from nodes. */

@@ -57,3 +57,35 @@ export function specOf({ learner: _, settable: __, life: ___, ...spec }: SimTabl
 export function bit(number: number): number {
   return 2 ** number;
 }
+
+/** What decides which further tables a schedule has. */
+interface TableKinds {
+  /** 0: none, as with `policies`. */
+  settings: number;
+  policies: number;
+  deletions: boolean;
+  expiry: boolean;
+  crowds: boolean;
+  filters: boolean;
+}
+
+/** The tables whose settings are set, whose rows are deleted, go by themselves, and make room for others. */
+const SET_TABLE = 'r3';
+const FORGETTING_TABLE = 'x5';
+const EXPIRING_TABLE = 'e3';
+const CROWDED_TABLE = 'c2';
+const FILTERED_TABLES = ['b2', 'p3'];
+
+/** The further tables of a schedule with those that it has for its setters, deletions and expiry. */
+export function withTables(
+  extra: string,
+  { settings, policies, deletions, expiry, crowds, filters }: TableKinds,
+): string {
+  const names = new Set(extra.split(' ').filter((name) => name !== ''));
+  if (settings !== 0) names.add(SET_TABLE);
+  if (deletions) names.add(FORGETTING_TABLE);
+  if (expiry || policies !== 0) names.add(EXPIRING_TABLE);
+  if (crowds) names.add(CROWDED_TABLE);
+  if (filters) for (const name of FILTERED_TABLES) names.add(name);
+  return [...names].join(' ');
+}
