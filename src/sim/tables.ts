@@ -58,7 +58,7 @@ export function bit(number: number): number {
   return 2 ** number;
 }
 
-/** What decides which further tables a schedule has. */
+/** The draws that decide which further tables a schedule has. */
 interface TableKinds {
   /** 0: none, as with `policies`. */
   settings: number;
