@@ -11,9 +11,7 @@ vi.setConfig({ testTimeout: 280_000 });
 const EXACT = [
   'shards whose bytes are not those of the formula',
   'pushes that were refused, uniform',
-  'part of --memory before a loss, uniform',
   'pushes that were refused, zipf',
-  'part of --memory before a loss, zipf',
   'rows that went',
   'rows that read as gone before their ttl',
   'rows that do not read as gone 2 % after their ttl',
@@ -38,5 +36,8 @@ it('both tables are measured, and rows go when they should', async () => {
     expect(goals.map(({ name }) => name)).toContain(`${load}: of without`);
   }
   expect(goals.filter(({ name, met }) => EXACT.includes(name) && met).map(({ name }) => name)).toEqual(EXACT);
+  // Parities follow without asking, and in the little memory of a smoke their growth is a part in a hundred.
+  for (const { name, values } of results.filter(({ name }) => name.endsWith('the most that a PS used')))
+    expect(values['before a loss'], name).toBeLessThan(1.05);
   expect(parameters.exports).toBeGreaterThan(0);
 });
