@@ -66,6 +66,8 @@ function bestHashes(counters: number, mean: number): { hashes: number; error: nu
   return best;
 }
 
+/** Sizes that are remembered: more than a job has tables. */
+const MOST_KNOWN = 8192;
 const known = new Map<string, FilterShape>();
 
 /** The least slots of `counters` bytes for so many keys and such an error. */
@@ -84,7 +86,8 @@ export function filterShape(capacity: number, error: number, counters: number): 
     else enough = middle;
   }
   const shape = { slots: enough, hashes: bestHashes(counters, keys / enough).hashes, capacity };
-  if (known.size >= 256) known.clear();
+  // Every shard asks for the filters of all tables, in one order.
+  if (known.size >= MOST_KNOWN) known.clear();
   known.set(name, shape);
   return shape;
 }
