@@ -42,8 +42,7 @@ bool Table::isTight(std::size_t newKeys, const Memory& memory) const {
 void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots) {
   const std::size_t known = slots.size();
   candidates_.clear();
-  std::size_t looks =
-      std::min(extent_ - std::size_t{first_}, kLeastSwept + kCandidates * (count - known));
+  std::size_t looks = std::min(extent_ - std::size_t{first_}, kLeastSwept + kCandidates * (count - known));
   for (; looks; looks--) {
     if (hand_ < first_ || hand_ >= extent_) hand_ = first_;
     const std::uint32_t slot = hand_++;

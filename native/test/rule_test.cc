@@ -329,8 +329,7 @@ TEST(a_shard_whose_keys_all_wait_is_taken_over_under_another_policy) {
   for (const std::uint32_t dim : {1u, 5u}) {
     LifePolicy policy;
     policy.chance = 1;
-    TableSpec spec =
-        withPolicy(tableSpec(3, dim, OptimizerKind::Adagrad, InitializerKind::Uniform), policy);
+    TableSpec spec = withPolicy(tableSpec(3, dim, OptimizerKind::Adagrad, InitializerKind::Uniform), policy);
     auto shard = shardWith(spec);
     pushed(*shard, gradients(spec, {7, 8}));
     CHECK_EQ(rowsIn(*shard, spec), std::size_t{0});

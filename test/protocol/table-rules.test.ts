@@ -17,7 +17,9 @@ function table(dim: number, policy: TablePolicy) {
 }
 
 const problem = (spec: ReturnType<typeof table>, k: number) => tableProblem(spec, poolOf(k));
-const bloom = (capacity: number, error: number): TablePolicy => ({ bloom: { sightings: 2, capacity, error } });
+const bloom = (capacity: number, error: number): TablePolicy => ({
+  bloom: { sightings: 2, capacity, error },
+});
 
 function withShard<T>(run: (shard: ReturnType<typeof native.createShard>) => T): T {
   const memory = native.createMemory(0);

@@ -2,7 +2,7 @@
  * Memory of rows by the engine's own arithmetic, so that a plan and a node agree on bytes. The engine charges
  * what a column uses, not the addresses that it reserves when it doubles (native/engine/arena.cc).
  */
-import { mostSlots, rowFloats as floatsOf, ownSlots as slotsOf, rowStride } from '../../engine/filters.js';
+import { rowFloats as floatsOf, mostSlots, rowStride, ownSlots as slotsOf } from '../../engine/filters.js';
 import type { OptimizerKind } from '../../engine/optimizers.js';
 import { policyOfShard, type TablePolicy } from '../../engine/policies.js';
 import type { ScheduleSpec } from '../../engine/schedules.js';
