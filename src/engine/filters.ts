@@ -71,7 +71,7 @@ const MOST_KNOWN = 8192;
 const known = new Map<string, FilterShape>();
 
 /** The least slots of `counters` bytes for so many keys and such an error. */
-export function filterShape(capacity: number, error: number, counters: number): FilterShape {
+function filterShape(capacity: number, error: number, counters: number): FilterShape {
   const name = `${capacity} ${error} ${counters}`;
   const before = known.get(name);
   if (before) return before;

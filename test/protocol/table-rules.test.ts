@@ -12,7 +12,7 @@ const poolOf = (k: number) => [{ name: 'embedding', k, r: 1, groups: 1 }];
 function table(dim: number, policy: TablePolicy) {
   return {
     ...{ id: 3, name: 't', pool: 'embedding', dim, seed: 1, policy },
-    ...{ optimizer: { kind: 'sgd', lr: 1 }, initializer: { kind: 'zeros' } },
+    ...{ optimizer: { kind: 'sgd' as const, lr: 1 }, initializer: { kind: 'zeros' as const } },
   } as const;
 }
 
