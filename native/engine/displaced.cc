@@ -13,9 +13,9 @@ static constexpr std::size_t kCandidates = 8;
 static constexpr std::uint32_t kMostCounted = 1024;
 /** Steps that no row is idle for. */
 static constexpr float kGoneIdle = 1e30f;
-/** A push displaces so many rows in any case, and further ones for each of its new keys: a table may have got
- * too many rows at once, as by a restore. */
-static constexpr std::size_t kLeastDisplaced = 64, kDisplacedPerKey = 2;
+/** A push displaces `leastSwept` rows in any case, and further ones for each of its new keys: a table may
+ * have got too many rows at once, as by a restore. */
+static constexpr std::size_t kDisplacedPerKey = 2;
 /** Where memory is short, a table keeps this part of its slots free: pushes bring more new keys at times than
  * those before them, and a slot is free only after the batch in which its row went. */
 static constexpr std::uint32_t kFreePart = 32;
@@ -28,22 +28,21 @@ std::uint32_t Table::surplusOf(std::size_t newKeys, bool tight) const {
   std::size_t surplus = policy.maxRows && rows > policy.maxRows ? rows - policy.maxRows : 0;
   if (policy.forMemory && newKeys && tight) {
     // Slots that are free are memory that new rows may have: only what they lack is made room for.
-    const std::size_t free = free_.size() + freed_.size(), wanted = newKeys + extent_ / kFreePart;
+    const std::size_t free = free_.size() + freed_.size(), wanted = newKeys + keySlots() / kFreePart;
     if (wanted > free) surplus = std::max(surplus, wanted - free);
   }
-  return static_cast<std::uint32_t>(std::min(surplus, kLeastDisplaced + kDisplacedPerKey * newKeys));
+  return static_cast<std::uint32_t>(std::min(surplus, leastSwept() + kDisplacedPerKey * newKeys));
 }
 
 bool Table::isTight(std::size_t newKeys, const Memory& memory) const {
   return memory.isTight() ||
-         !memory.allows(costOf(static_cast<std::uint32_t>(newKeys) + extent_ / kGrowthPart));
+         !memory.allows(costOf(static_cast<std::uint32_t>(newKeys) + keySlots() / kGrowthPart));
 }
 
 void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots) {
   const std::size_t known = slots.size();
   candidates_.clear();
-  std::size_t looks =
-      std::min(extent_ - std::size_t{first_}, kLeastDisplaced + kCandidates * (count - known));
+  std::size_t looks = std::min(extent_ - std::size_t{first_}, kLeastSwept + kCandidates * (count - known));
   for (; looks; looks--) {
     if (hand_ < first_ || hand_ >= extent_) hand_ = first_;
     const std::uint32_t slot = hand_++;

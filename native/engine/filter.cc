@@ -20,6 +20,8 @@ namespace kintsugi {
 static constexpr std::uint64_t kChanceSeed = 0x94D049BB133111EBull;
 /** More counters of a key do not help. */
 static constexpr std::uint32_t kMostHashes = 32;
+/** Bytes of slots that begin again in one push, about: a delta has to fit a frame. */
+static constexpr std::size_t kMostClearedBytes = std::size_t{4} << 20;
 
 namespace {
 
@@ -42,16 +44,24 @@ std::uint32_t slotOf(const Table& t, std::uint64_t key) {
   return t.reserved() + below(filterHash(key), t.spec().policy.filter.slots);
 }
 
-/** Slots of the filter that began again in the first `sightings` of waiting keys: a lap of all slots takes
- * half of the capacity, after a first half that fills them. */
+/** A lap of all slots takes half of the capacity, after a first half that fills them. */
+std::uint64_t lapOf(const Filter& filter) { return std::max(1u, filter.capacity / 2); }
+
+/** Slots of the filter that began again in the first `sightings` of waiting keys. */
 std::uint64_t turnsAfter(const Filter& filter, std::uint64_t sightings) {
-  const std::uint64_t lap = std::max(1u, filter.capacity / 2);
+  const std::uint64_t lap = lapOf(filter);
   return sightings < lap ? 0 : (sightings - lap) * filter.slots / lap;
+}
+
+/** The most sightings after which no more than so many slots began again. */
+std::uint64_t sightingsUntil(const Filter& filter, std::uint64_t turns) {
+  const std::uint64_t lap = lapOf(filter);
+  return lap + ((turns + 1) * lap - 1) / filter.slots;
 }
 
 /** The same turn of a later lap, so that the number stays small. */
 std::uint32_t wrapped(const Filter& filter, std::uint64_t sightings) {
-  const std::uint64_t lap = std::max(1u, filter.capacity / 2);
+  const std::uint64_t lap = lapOf(filter);
   return static_cast<std::uint32_t>(sightings < 2 * lap ? sightings : lap + sightings % lap);
 }
 
@@ -121,6 +131,11 @@ void Shard::needFilter(Plan& plan) {
     key.admitted = std::uint64_t{key.before} + key.seen >= filter.admitAt;
     if (!key.admitted) waiting += key.seen;
   }
+  // Sightings whose slots would be too many are counted, but the filter forgets nothing for them.
+  const std::uint64_t most =
+      std::max<std::uint64_t>(filter.slots / lapOf(filter) + 1, kMostClearedBytes / spec.stride());
+  if (turnsAfter(filter, waiting) - turn > most) waiting = sightingsUntil(filter, turn + most);
+  plan.waiting = wrapped(filter, waiting);
   plan.cleared =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(turnsAfter(filter, waiting) - turn, filter.slots));
   for (std::uint32_t i = 0; i < plan.cleared; i++)
@@ -156,7 +171,6 @@ void Shard::fillFilter(const Plan& plan) {
   const TableSpec& spec = t.spec();
   const Filter& filter = spec.policy.filter;
   clearFilter(plan);
-  std::uint64_t waiting = t.lifeOf(0).sightings;
   for (const Unknown& key : plan.unknown) {
     const std::uint32_t slot = key.admitted ? t.index().find(key.tag) : kNone;
     if (key.admitted && slot == kNone) continue;
@@ -175,11 +189,10 @@ void Shard::fillFilter(const Plan& plan) {
                        : std::min<std::uint64_t>(before + std::uint64_t{key.seen}, kMostCounter);
       setCounter(cells, delta, at, static_cast<std::uint32_t>(after));
     }
-    if (!key.admitted) waiting += key.seen;
   }
   const std::uint32_t place = t.batch().touch(0);
   if (!(place & kAddTo)) std::memset(t.batch().delta(place), 0, spec.stride());
-  t.changeLife(0, {t.lifeOf(0).last, wrapped(filter, waiting)}, place);
+  t.changeLife(0, {t.lifeOf(0).last, plan.waiting}, place);
 }
 
 void Shard::clearFilter(const Plan& plan) {

@@ -35,9 +35,7 @@ Status Shard::applyDelta(View delta) {
 
 bool Table::makeRoomFor(const DeltaTable& d) {
   const std::uint32_t extent = std::max(extent_, d.extent);
-  return columns_[kKeys].makeRoom(shapes_[kKeys].bytes(extent)) &&
-         columns_[kRows].makeRoom(shapes_[kRows].bytes(extent)) &&
-         index_.makeRoom(ready_ ? index_.size() + d.keyCount : extent);
+  return makeRoomFor(extent, ready_ ? index_.size() + d.keyCount : extent);
 }
 
 void Table::applyDelta(const DeltaTable& d) {

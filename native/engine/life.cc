@@ -10,9 +10,9 @@ namespace kintsugi {
 
 /** Within a ttl every run has its turn so many times, and is looked at if a row of it may be gone. */
 static constexpr std::uint32_t kSweeps = 128;
-/** Rows that a push evicts at most, in any case and for each of its keys; and slots that it looks at for
- * each, beyond one run. */
-static constexpr std::size_t kLeastSwept = 64, kSweptPerKey = 2, kLooksPerKey = 8;
+/** Rows that a push evicts at most for each of its keys, beside `leastSwept`; and slots that it looks at
+ * for each, beyond one run. */
+static constexpr std::size_t kSweptPerKey = 2, kLooksPerKey = 8;
 /** No row of a run goes by itself. */
 static constexpr std::uint32_t kNever = ~std::uint32_t{0};
 /** Snapshots whose clocks are known: increments to older ones name all rows that are not served. */
@@ -77,7 +77,7 @@ std::uint32_t Table::turns() const {
 std::uint32_t Table::sweepOf(std::size_t keys) const {
   if (!extent_ || !mayGo()) return 0;
   const std::uint32_t runs = runCount(), step = nextStep();
-  const std::size_t most = std::min<std::size_t>(extent_, kLeastSwept + kSweptPerKey * keys);
+  const std::size_t most = std::min<std::size_t>(extent_, leastSwept() + kSweptPerKey * keys);
   std::size_t due = 0;
   for (std::uint32_t i = 0, run = turn_; i < turns() && due < most; i++, run++) {
     if (run >= runs) run = 0;

@@ -184,8 +184,9 @@ Status Shard::push(View section) {
     const Change change(*this, *plan.table);
     if (snapshot_) snapshot_->keep(*plan.table, plan.slots);
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
-    if (plan.moves && !request_.mode && plan.table->spec().policy.filters()) plan.table->open();
-    if (request_.tables[i].width && (plan.moves || plan.displaced)) followPolicy(*plan.table);
+    const bool brings = request_.tables[i].width && plan.moves;
+    if (brings && !request_.mode && plan.table->spec().policy.filters()) plan.table->open();
+    if (brings || plan.displaced) followPolicy(*plan.table);
     if (!request_.tables[i].width) {
       countDeleted(plan);
       deleteRows(*plan.table, plan.slots);

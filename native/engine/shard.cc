@@ -15,7 +15,8 @@ Fault Shard::addTable(const TableSpec& spec) {
   const Filter& filter = spec.policy.filter;
   if (filter.admitAt && (!filter.slots || !filter.hashes || !filter.capacity))
     return badArgument("a filter needs slots, hashes and a capacity");
-  if (filter.slots >= maxSlots(spec.stride())) return badArgument("the filter is beyond the largest table");
+  if (filter.admitAt && std::uint64_t{filter.slots} + reservedSlots(spec) >= maxSlots(spec.stride()))
+    return badArgument("the filter is beyond the largest table");
   if (Table* there = find(spec.id)) {
     if (!there->spec().isSameTable(spec)) return badArgument("the table exists with another specification");
     const Change change(*this, *there);

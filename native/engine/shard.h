@@ -196,6 +196,7 @@ class Shard {
     std::vector<Unknown> unknown;        // pushes: keys without a row, where a table filters
     std::size_t refused = 0;             // of these, those that get none
     std::uint32_t cleared = 0;           // slots of the filter that begin again
+    std::uint32_t waiting = 0;           // sightings that it has counted by then, see `wrapped`
     bool moves = false;                  // a step: gradients have come, whether a row takes them or not
   };
 

@@ -52,9 +52,12 @@ bool Table::makeRoom(std::uint32_t newKeys) {
   if (!newKeys && extent_ >= least_) return true;
   if (newKeys > free_.size() && unused() + std::uint64_t{newKeys - free_.size()} > maxSlots(spec_.stride()))
     return false;
-  const std::uint32_t extent = extentAfter(newKeys);
+  return makeRoomFor(extentAfter(newKeys), index_.size() + newKeys);
+}
+
+bool Table::makeRoomFor(std::uint32_t extent, std::size_t keys) {
   return columns_[kKeys].makeRoom(shapes_[kKeys].bytes(extent)) &&
-         columns_[kRows].makeRoom(shapes_[kRows].bytes(extent)) && index_.makeRoom(index_.size() + newKeys);
+         columns_[kRows].makeRoom(shapes_[kRows].bytes(extent)) && index_.makeRoom(keys);
 }
 
 void Table::grow(std::uint32_t newKeys) {
@@ -193,7 +196,7 @@ Fault Table::adopt(std::uint32_t extent) {
   if (extent_ || !batch_.empty()) return badArgument("only an empty table can adopt a history");
   if (extent > maxSlots(spec_.stride())) return badArgument("extent is beyond the largest table");
   // Room for the index, too: it is needed when the last block of keys comes, which cannot be refused.
-  if (!makeRoom(extent - std::min(extent, first_)))
+  if (!makeRoomFor(extent, extent - std::min(extent, first_)))
     return {"MEMORY_LIMIT", "the system refuses memory for the table"};
   if (!extent) return {};
   // Charged without asking: a lost shard has to live somewhere, and refusing it here would lose data.

@@ -207,6 +207,7 @@ class Table {
   void applyDelta(const DeltaTable& d);
 
  private:
+  bool makeRoomFor(std::uint32_t extent, std::size_t keys);
   void rebuild();
   bool isSeen(std::uint32_t slot, const Serving& serving) const {
     return !serving.valuesOnly || lifeOf(slot).sightings >= std::max(rule_.admitAt(), serving.minSightings);
@@ -217,6 +218,11 @@ class Table {
   bool isListed(std::uint32_t slot) const;
   /** False: no row is gone, and none goes by itself. */
   bool mayGo() const { return rule_.leastTtl() || rule_.hasLines(); }
+  /** Rows that a push makes go in any case. Wide ones are fewer: the delta of a push has to fit a frame. */
+  static constexpr std::size_t kLeastSwept = 64, kLeastSweptBytes = std::size_t{8} << 20;
+  std::size_t leastSwept() const {
+    return std::clamp<std::size_t>(kLeastSweptBytes / spec_.stride(), 1, kLeastSwept);
+  }
   /** The rule as the slots have it. */
   void readRule();
   void writeRule(const Rule& rule);
@@ -242,6 +248,8 @@ class Table {
   void applyKeys(const DeltaTable& d);
   /** The next slot of which no key was ever there. */
   std::uint32_t unused() const { return extent_ > first_ ? extent_ : first_; }
+  /** Slots that keys have or had: a filter is not among them. */
+  std::uint32_t keySlots() const { return unused() - first_; }
 
   TableSpec spec_;
   ColumnShape shapes_[2];

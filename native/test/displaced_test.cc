@@ -76,6 +76,25 @@ TEST(a_push_displaces_none_of_its_own_rows) {
   CHECK(shard.totalsAreRight());
 }
 
+TEST(rows_so_wide_that_few_fit_a_frame_go_a_few_at_a_time) {
+  for (const bool isOld : {true, false}) {
+    LifePolicy policy = atMost(isOld ? 0 : 1);
+    if (isOld) policy.ttl = 1;
+    const TableSpec spec =
+        withPolicy(tableSpec(3, kMaxDim, OptimizerKind::Adam, InitializerKind::Zeros), policy);
+    const auto held = shardWith(spec);
+    Shard& shard = *held;
+    pushed(shard, gradients(spec, range(0, 60)));
+    flushed(shard);
+    for (int step = 0; step < 12; step++) {
+      pushed(shard, gradients(spec, {1000}));
+      CHECK(shard.openBytes() < std::size_t{12} << 20);
+      flushed(shard);
+    }
+    CHECK_EQ(shard.table(spec.id)->index().size(), 1u);
+  }
+}
+
 TEST(rows_that_are_gone_make_room_first) {
   LifePolicy policy = atMost(100);
   policy.ttl = 5;

@@ -208,6 +208,51 @@ TEST(a_snapshot_has_no_slots_of_a_filter) {
   shard->endSnapshot();
 }
 
+TEST(a_filter_takes_no_rows_away_where_memory_is_short) {
+  // Most of the memory is that of the filter, and a thousand rows have room.
+  LifePolicy policy = filtered({2, 15'000, 4, 1 << 20});
+  policy.forMemory = true;
+  const TableSpec spec = living(policy);
+  const auto memory = std::make_shared<Memory>(1 << 20);
+  Shard shard(memory, 0, 1, 1);
+  CHECK(!shard.addTable(spec));
+  for (std::uint64_t step = 0; step < 300; step++) {
+    std::vector<std::uint64_t> keys = range(step * 20, 20);
+    for (std::uint64_t key = step * 20; key < step * 20 + 20; key++) keys.push_back(key);
+    pushed(shard, gradients(spec, keys));
+    flushed(shard);
+    CHECK(memory->used() <= memory->limit());
+  }
+  CHECK(shard.stats()[0].rows > 800);
+  CHECK_EQ(shard.stats()[0].counts.refused, 0u);
+  CHECK(shard.totalsAreRight());
+}
+
+TEST(a_push_forgets_no_more_than_a_frame_can_have) {
+  const TableSpec spec = living(filtered({2, 400'000, 2, 200}));
+  auto shard = shardWith(spec);
+  std::uint64_t next = 0;
+  for (int step = 0; step < 40; step++, next += 100) {
+    pushed(*shard, gradients(spec, range(next, 100)));
+    CHECK(shard->openBytes() < std::size_t{6} << 20);
+    flushed(*shard);
+  }
+  // It forgets for 21 sightings of each push: those that are in it are of the last two laps.
+  CHECK(sumOfCounters(*shard, spec) < 2 * 2 * 1100);
+  CHECK(shard->totalsAreRight());
+}
+
+TEST(a_deletion_opens_no_filter) {
+  for (const LifePolicy& policy : {filtered(kLarge), byChance(1)}) {
+    const TableSpec spec = living(policy);
+    auto shard = shardWith(spec);
+    pushed(*shard, {spec.id, 0, {7}, {}});
+    CHECK(!shard->dirty());
+    CHECK_EQ(shard->table(spec.id)->extent(), 0u);
+    CHECK(shard->totalsAreRight());
+  }
+}
+
 TEST(a_filter_without_sizes_is_no_filter) {
   auto memory = std::make_shared<Memory>(0);
   Shard shard(memory, 0, 1, 1);

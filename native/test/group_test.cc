@@ -37,9 +37,13 @@ class Story : public Group {
         rebuildSink(random_.below(r_));
       } else if (what < 92) {
         // With a ttl, so that rows that are given as a whole, which are very old, are gone.
-        TableSpec& spec = specs_[3 + random_.below(2)];
+        TableSpec& spec = specs_[3 + random_.below(4)];
         const std::uint32_t below = random_.chance(30) ? 0 : 2 + random_.below(2);
-        setPolicy(spec, {1 + random_.below(12), below, 1 + random_.below(9), random_.below(3)});
+        LifePolicy policy{1 + random_.below(12), below, 1 + random_.below(9), random_.below(3)};
+        policy.filter = spec.policy.filter;
+        if (policy.filter.admitAt) policy.admitAt = 0;
+        if (!policy.filter.admitAt && random_.chance(30)) policy = byChance(1 + random_.below(8), policy.ttl);
+        setPolicy(spec, policy);
       } else if (what < 97) {
         recover(1 + random_.below(std::min(r_, k_)));
       } else {

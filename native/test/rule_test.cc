@@ -325,6 +325,24 @@ TEST(a_table_that_filters_follows_its_policy_as_a_plain_model_does) {
   }
 }
 
+TEST(a_shard_whose_keys_all_wait_is_taken_over_under_another_policy) {
+  for (const std::uint32_t dim : {1u, 5u}) {
+    LifePolicy policy;
+    policy.chance = 1;
+    TableSpec spec = withPolicy(tableSpec(3, dim, OptimizerKind::Adagrad, InitializerKind::Uniform), policy);
+    auto shard = shardWith(spec);
+    pushed(*shard, gradients(spec, {7, 8}));
+    CHECK_EQ(rowsIn(*shard, spec), std::size_t{0});
+    CHECK_EQ(shard->table(spec.id)->extent(), shard->table(spec.id)->reserved());
+    set(*shard, spec, {3, 0, 0, 0});
+    shard = recovered(*shard, spec);
+    CHECK(keysOf(*shard, spec).empty());
+    pushed(*shard, gradients(spec, {7}));
+    CHECK(keysOf(*shard, spec) == std::vector<std::uint64_t>{7});
+    CHECK(shard->totalsAreRight());
+  }
+}
+
 TEST(a_filter_stays_as_it_was) {
   TableSpec spec = living(filtered({2, 3, 2, 40}, 6));
   auto shard = shardWith(spec);

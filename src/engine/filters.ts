@@ -66,10 +66,12 @@ function bestHashes(counters: number, mean: number): { hashes: number; error: nu
   return best;
 }
 
+/** Sizes that are remembered: more than a job has tables. */
+const MOST_KNOWN = 8192;
 const known = new Map<string, FilterShape>();
 
 /** The least slots of `counters` bytes for so many keys and such an error. */
-export function filterShape(capacity: number, error: number, counters: number): FilterShape {
+function filterShape(capacity: number, error: number, counters: number): FilterShape {
   const name = `${capacity} ${error} ${counters}`;
   const before = known.get(name);
   if (before) return before;
@@ -84,7 +86,8 @@ export function filterShape(capacity: number, error: number, counters: number): 
     else enough = middle;
   }
   const shape = { slots: enough, hashes: bestHashes(counters, keys / enough).hashes, capacity };
-  if (known.size >= 256) known.clear();
+  // Every shard asks for the filters of all tables, in one order.
+  if (known.size >= MOST_KNOWN) known.clear();
   known.set(name, shape);
   return shape;
 }
@@ -107,6 +110,45 @@ export function rowFloats({ dim, optimizer, policy }: RowOf): number {
 /** Bytes of a row in its column: its floats, up to a multiple of 16 bytes. */
 export function rowStride(row: RowOf): number {
   return Math.ceil((rowFloats(row) * 4) / 16) * 16;
+}
+
+/** Bytes of the largest columns of keys and rows, and of their blocks, about (native/engine/blocks.h). */
+const [MOST_KEYS_BYTES, MOST_ROWS_BYTES, BLOCK_BYTES] = [8 * 2 ** 30, 64 * 2 ** 30, 4096];
+const KEY_BYTES = 8;
+
+/** Slots that one shard of a table may have, by the bytes of its rows. */
+export function mostSlots(stride: number): number {
+  const inColumn = (bytes: number, each: number) => {
+    const slots = Math.max(1, Math.floor(BLOCK_BYTES / each));
+    return (Math.floor(bytes / (slots * each)) - 1) * slots;
+  };
+  return Math.min(inColumn(MOST_ROWS_BYTES, stride), inColumn(MOST_KEYS_BYTES, KEY_BYTES));
+}
+
+/** Bytes of the rule of a policy (native/engine/rule.h), and of the two words of a life. */
+const [RULE_BYTES, LIFE_BYTES] = [40, 8];
+
+/** Slots that a shard of a table has in front of its keys: for clock and rule, and for the filter. */
+export function ownSlots(row: RowOf): number {
+  const { policy } = row;
+  if (!policy) return 0;
+  const stride = rowStride(row);
+  const isShort = rowFloats(row) * 4 - LIFE_BYTES < RULE_BYTES;
+  const reserved = isShort ? 1 + Math.ceil(RULE_BYTES / stride) : 1;
+  if (!policy.bloom) return reserved;
+  const { capacity, error } = wholeBloom(policy.bloom);
+  return reserved + filterShape(capacity, error, stride).slots;
+}
+
+/** Why a table with a valid policy cannot have so many shards, in one line; undefined when it can. */
+export function filterProblem(row: RowOf, shards: number): string | undefined {
+  if (!row.policy?.bloom) return undefined;
+  const stride = rowStride(row);
+  const needed = ownSlots({ ...row, policy: policyOfShard(row.policy, Math.max(1, shards)) });
+  if (needed < mostSlots(stride)) return undefined;
+  const each = `${needed} slots of ${stride} bytes`;
+  const most = `a shard has ${mostSlots(stride)} at most: take a lower capacity, or a higher error`;
+  return `policy: bloom needs ${each} in each of ${shards} shards, and ${most}`;
 }
 
 /** A table as one of so many shards that take no pushes has it. */

@@ -1,4 +1,5 @@
 /** The rules of a specification of a table, and the equality of two specifications. */
+import { filterProblem } from '../engine/filters.js';
 import type { InitializerSpec } from '../engine/native.js';
 import { onlyKnownOptimizer, optimizerProblem, quoted } from '../engine/optimizers.js';
 import { onlyKnownPolicy, policyProblem } from '../engine/policies.js';
@@ -28,12 +29,15 @@ function initializerProblem(initializer: InitializerSpec): string | undefined {
 }
 
 /** The problem with a specification, in one line; undefined when it is valid. */
-export function tableProblem(spec: Omit<TableSpec, 'id'>, pools: readonly Pool[]): string | undefined {
+export function tableProblem(
+  spec: Omit<TableSpec, 'id'>,
+  pools: readonly Pick<Pool, 'name' | 'k' | 'groups'>[],
+): string | undefined {
   if (typeof spec.name !== 'string' || spec.name.length === 0 || spec.name.length > MAX_TABLE_NAME) {
     return `a table needs a name of 1 to ${MAX_TABLE_NAME} characters`;
   }
-  if (!pools.some((pool) => pool.name === spec.pool))
-    return `table "${spec.name}": unknown pool "${spec.pool}"`;
+  const pool = pools.find(({ name }) => name === spec.pool);
+  if (!pool) return `table "${spec.name}": unknown pool "${spec.pool}"`;
   if (!Number.isInteger(spec.dim) || spec.dim < 1 || spec.dim > MAX_DIM) {
     return `table "${spec.name}": dim must be an integer from 1 to ${MAX_DIM}`;
   }
@@ -43,6 +47,7 @@ export function tableProblem(spec: Omit<TableSpec, 'id'>, pools: readonly Pool[]
     optimizerProblem(spec.optimizer) ??
     initializerProblem(spec.initializer) ??
     policyProblem(spec.policy) ??
+    filterProblem(spec, pool.k * pool.groups) ??
     earlierProblem(spec);
   return problem && `table "${spec.name}": ${problem}`;
 }

@@ -2,9 +2,9 @@
  * Memory of rows by the engine's own arithmetic, so that a plan and a node agree on bytes. The engine charges
  * what a column uses, not the addresses that it reserves when it doubles (native/engine/arena.cc).
  */
-import { filterShape, rowFloats as floatsOf, rowStride } from '../../engine/filters.js';
+import { rowFloats as floatsOf, mostSlots, rowStride, ownSlots as slotsOf } from '../../engine/filters.js';
 import type { OptimizerKind } from '../../engine/optimizers.js';
-import { policyOfShard, type TablePolicy, wholeBloom } from '../../engine/policies.js';
+import { policyOfShard, type TablePolicy } from '../../engine/policies.js';
 import type { ScheduleSpec } from '../../engine/schedules.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 
@@ -14,9 +14,6 @@ const BUCKET_BYTES = 96;
 const KEYS_PER_BUCKET = 8;
 const MOST_PERCENT = 65;
 const LEAST_BUCKETS = 2;
-/** Most bytes of rows, and of keys, that one shard of a table may have. */
-const MAX_COLUMN_ROWS = 64 * 2 ** 30;
-const MAX_COLUMN_KEYS = 8 * 2 ** 30;
 
 /** Shape of the rows of a table. */
 export interface RowShape {
@@ -44,11 +41,9 @@ export function inShards<Shape extends RowShape>(shape: Shape, shards: number): 
   return shape.policy ? { ...shape, policy: policyOfShard(shape.policy, shards) } : shape;
 }
 
-/** Slots of a shard that have no key: that of its clock, and its filter. */
-function ownSlots(shape: RowShape): number {
-  if (!shape.policy?.bloom) return shape.policy ? 1 : 0;
-  const { capacity, error } = wholeBloom(shape.policy.bloom);
-  return 1 + filterShape(capacity, error, rowBytes(shape)).slots;
+/** Slots of a shard that have no key: those of its clock and its rule, and its filter. */
+function ownSlots({ dim, optimizer: kind, schedule, policy }: RowShape): number {
+  return slotsOf({ dim, optimizer: { kind, schedule }, policy });
 }
 
 const slotsPerBlock = (stride: number): number => Math.max(1, Math.floor(BLOCK_BYTES / stride));
@@ -102,10 +97,7 @@ export function dataShardBytes(rows: number, shape: RowShape, checkpoints = fals
 
 /** The most rows that one shard of a table may have. */
 export function maxRowsPerShard(shape: RowShape): number {
-  const stride = rowBytes(shape);
-  const slots = slotsPerBlock(stride);
-  const byRows = Math.floor(MAX_COLUMN_ROWS / (slots * stride)) * slots;
-  return Math.min(byRows, MAX_COLUMN_KEYS / KEY_BYTES) - ownSlots(shape);
+  return Math.max(0, mostSlots(rowBytes(shape)) - ownSlots(shape));
 }
 
 /** A code and the groups that use it. */

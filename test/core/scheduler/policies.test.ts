@@ -103,3 +103,12 @@ it('of which there were many are not all remembered', () => {
   expect(create(FIRST)).toEqual({ ttl: 10 + MAX_EARLIER + 2 });
   expect(create({ ttl: 10 + MAX_EARLIER + 1 })).toMatch('exists with policy');
 });
+
+it('a table whose filter no shard could have is refused, and nobody dies of it', () => {
+  start();
+  const policy = { bloom: { sightings: 2, capacity: 2 ** 32 - 1, error: 1e-6 } };
+  const id = ask({ t: 'createTables', specs: [{ ...tableSpec('big'), dim: 1, policy }] });
+  const answer = cluster.sent('tablesCreated').find((each) => each.message.id === id)!.message;
+  expect(answer).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('bloom needs') });
+  expect(cluster.map.tables.some(({ name }) => name === 'big')).toBe(false);
+});

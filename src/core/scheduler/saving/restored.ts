@@ -22,6 +22,7 @@ import {
   shardCount,
 } from '../../../protocol/map.js';
 import { inOneLine } from '../../../protocol/settings.js';
+import { tableProblem } from '../../../protocol/table-rules.js';
 import type { DatasetState } from '../samples/state.js';
 import { type DurableState, newJob, type ShardToLoad } from '../state.js';
 
@@ -110,6 +111,11 @@ export function restoredJob(
   if (missing) {
     const text = `the job has no pool "${missing.pool}", which checkpoint ${number} has a table in`;
     throw new KintsugiError('BAD_ARGUMENT', text);
+  }
+  // In fewer shards a filter may be larger than a table of one.
+  for (const table of tables) {
+    const problem = tableProblem(table, pools);
+    if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
   }
   const state = newJob(job, nodesWanted, [...pools]);
   state.map = { ...state.map, tables: tables.map((table, index) => ({ ...table, id: index + 1 })) };
