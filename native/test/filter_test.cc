@@ -237,7 +237,7 @@ TEST(a_push_forgets_no_more_than_a_frame_can_have) {
     CHECK(shard->openBytes() < std::size_t{6} << 20);
     flushed(*shard);
   }
-  // It forgets for 21 sightings of each push: those that are in it are of the last two laps.
+  // The filter forgets for 21 sightings of each push: what is in it is of the last two laps.
   CHECK(sumOfCounters(*shard, spec) < 2 * 2 * 1100);
   CHECK(shard->totalsAreRight());
 }
