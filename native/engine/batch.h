@@ -3,6 +3,7 @@
 // megabyte costs 256 page faults, more than the kernels need to fill it.
 #pragma once
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -50,6 +51,12 @@ class OpenBatch {
 
   /** Deltas of rows, `stride` bytes each, by place. */
   std::uint8_t* deltas() const { return deltas_.get(); }
+  /** As `touch`, where a delta that is new begins as zeros. */
+  std::uint32_t touchFromZero(std::uint32_t slot) {
+    const std::uint32_t place = touch(slot);
+    if (!(place & kAddTo)) std::memset(delta(place), 0, stride_);
+    return place;
+  }
   std::uint8_t* delta(std::uint32_t place) const { return deltas() + std::size_t{place & ~kAddTo} * stride_; }
 
   /** Size of the arrays in a DELTA section. */

@@ -175,9 +175,8 @@ void Shard::fillFilter(const Plan& plan) {
     const std::uint32_t slot = key.admitted ? t.index().find(key.tag) : kNone;
     if (key.admitted && slot == kNone) continue;
     if (slot != kNone && key.before) t.changeLife(slot, {t.nextStep(), key.before}, t.batch().touch(slot));
-    const std::uint32_t place = t.batch().touch(key.cellsAt);
+    const std::uint32_t place = t.batch().touchFromZero(key.cellsAt);
     std::uint8_t *cells = t.row(key.cellsAt), *delta = t.batch().delta(place);
-    if (!(place & kAddTo)) std::memset(delta, 0, spec.stride());
     // Less than what it needs for a row, unless others are counted with it.
     const std::uint32_t own = std::min(key.before, filter.admitAt - 1);
     const Counters counters(spec, key.tag - 1);
@@ -190,9 +189,7 @@ void Shard::fillFilter(const Plan& plan) {
       setCounter(cells, delta, at, static_cast<std::uint32_t>(after));
     }
   }
-  const std::uint32_t place = t.batch().touch(0);
-  if (!(place & kAddTo)) std::memset(t.batch().delta(place), 0, spec.stride());
-  t.changeLife(0, {t.lifeOf(0).last, plan.waiting}, place);
+  t.changeLife(0, {t.lifeOf(0).last, plan.waiting}, t.batch().touchFromZero(0));
 }
 
 void Shard::clearFilter(const Plan& plan) {
@@ -202,9 +199,8 @@ void Shard::clearFilter(const Plan& plan) {
   const std::size_t stride = t.spec().stride();
   for (std::uint32_t i = 0; i < plan.cleared; i++) {
     const auto slot = static_cast<std::uint32_t>(t.reserved() + (turn + i) % filter.slots);
-    const std::uint32_t place = t.batch().touch(slot);
+    const std::uint32_t place = t.batch().touchFromZero(slot);
     std::uint8_t *cells = t.row(slot), *delta = t.batch().delta(place);
-    if (!(place & kAddTo)) std::memset(delta, 0, stride);
     for (std::uint32_t at = 0; at < stride; at++) setCounter(cells, delta, at, 0);
   }
 }

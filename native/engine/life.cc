@@ -280,9 +280,8 @@ void Shard::giveAges(const Table& t, const std::vector<std::uint32_t>& slots, st
 
 void Shard::endStep(const Plan& plan) {
   Table& t = *plan.table;
-  const std::uint32_t place = t.batch().touch(0), step = t.nextStep();
-  if (!(place & kAddTo)) std::memset(t.batch().delta(place), 0, t.spec().stride());
-  t.changeLife(0, {step, t.lifeOf(0).sightings}, place);
+  const std::uint32_t step = t.nextStep();
+  t.changeLife(0, {step, t.lifeOf(0).sightings}, t.batch().touchFromZero(0));
   swept_.clear();
   if (!t.absent(kRows).count()) t.sweep(plan.swept, plan.tags.size(), step, swept_);
   for (const std::uint32_t slot : swept_) t.countGone(slot);

@@ -27,9 +27,8 @@ void Table::writeRule(const Rule& rule) {
   for (std::size_t i = 0; i < sizeof(Rule); i++) changed[i] ^= now[i];
   const std::size_t stride = spec_.stride();
   for (std::size_t at = 0; at < sizeof(Rule); at += stride) {
-    const std::uint32_t place = batch_.touch(ruleSlot_ + static_cast<std::uint32_t>(at / stride));
-    std::uint8_t* delta = batch_.delta(place);
-    if (!(place & kAddTo)) std::memset(delta, 0, stride);
+    const auto slot = ruleSlot_ + static_cast<std::uint32_t>(at / stride);
+    std::uint8_t* delta = batch_.delta(batch_.touchFromZero(slot));
     for (std::size_t i = 0; i < std::min(stride, sizeof(Rule) - at); i++) delta[i] ^= changed[at + i];
   }
   rule_ = rule;

@@ -1,5 +1,4 @@
 // Tables whose new rows displace others: by a number of rows, and where memory is short.
-#include <numeric>
 
 #include "test/living.h"
 
@@ -16,16 +15,6 @@ LifePolicy byMemory() {
   LifePolicy policy;
   policy.forMemory = true;
   return policy;
-}
-
-std::vector<std::uint64_t> range(std::uint64_t first, std::size_t count) {
-  std::vector<std::uint64_t> keys(count);
-  std::iota(keys.begin(), keys.end(), first);
-  return keys;
-}
-
-bool has(const Shard& shard, const TableSpec& spec, std::uint64_t key) {
-  return shard.table(spec.id)->index().find(key + 1) != kNone;
 }
 
 /** Keys and whole rows. */

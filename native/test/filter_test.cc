@@ -1,6 +1,5 @@
 // Keys that wait for a row, in tables with a chance or a filter: against plain models, and through what
 // happens to shards. Losses and rollbacks of filters are in group_test.cc and following_test.cc.
-#include <numeric>
 
 #include "test/living.h"
 
@@ -8,16 +7,6 @@ namespace kintsugi::test {
 namespace {
 
 constexpr Filter kLarge{3, 4000, 8, 1 << 20};
-
-std::vector<std::uint64_t> range(std::uint64_t first, std::size_t count) {
-  std::vector<std::uint64_t> keys(count);
-  std::iota(keys.begin(), keys.end(), first);
-  return keys;
-}
-
-bool has(const Shard& shard, const TableSpec& spec, std::uint64_t key) {
-  return shard.table(spec.id)->index().find(key + 1) != kNone;
-}
 
 std::uint32_t seen(Shard& shard, const TableSpec& spec, std::uint64_t key) {
   return std::bit_cast<std::uint32_t>(rowOf(shard, spec, key).back());

@@ -1,6 +1,7 @@
 // A table with a policy, pushes to it, and its whole rows.
 #pragma once
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,18 @@ inline PartData gradients(const TableSpec& spec, std::vector<std::uint64_t> keys
 
 inline void pushed(Shard& shard, const PartData& part, std::uint32_t mode = 0) {
   CHECK(shard.push(view(encode(mode, {part}, true))) == Status::Applied);
+}
+
+/** Keys that follow one another. */
+inline std::vector<std::uint64_t> range(std::uint64_t first, std::size_t count) {
+  std::vector<std::uint64_t> keys(count);
+  std::iota(keys.begin(), keys.end(), first);
+  return keys;
+}
+
+/** The key has a row, gone or not. */
+inline bool has(const Shard& shard, const TableSpec& spec, std::uint64_t key) {
+  return shard.table(spec.id)->index().find(key + 1) != kNone;
 }
 
 inline std::vector<float> rowOf(Shard& shard, const TableSpec& spec, std::uint64_t key) {

@@ -1,5 +1,4 @@
 // Policies that change while a shard serves: from which push on the new one holds, and what stays gone.
-#include <numeric>
 
 #include "test/living.h"
 
@@ -10,12 +9,6 @@ std::vector<std::uint64_t> keysOf(const Shard& shard, const TableSpec& spec) {
   std::uint32_t slot = 0;
   std::vector<std::uint64_t> keys = shard.table(spec.id)->keysBySlot(slot, 1u << 20);
   std::sort(keys.begin(), keys.end());
-  return keys;
-}
-
-std::vector<std::uint64_t> numbers(std::uint64_t first, std::size_t count) {
-  std::vector<std::uint64_t> keys(count);
-  std::iota(keys.begin(), keys.end(), first);
   return keys;
 }
 
@@ -49,7 +42,7 @@ bool isNew(Shard& shard, const TableSpec& spec, std::uint64_t key) {
 /** Many rows that are gone and wait to be evicted: a push of few keys evicts few. Key 1 lives. */
 std::unique_ptr<Shard> waiting(const TableSpec& spec, int steps) {
   auto shard = shardWith(spec);
-  pushed(*shard, gradients(spec, numbers(100, 500)));
+  pushed(*shard, gradients(spec, range(100, 500)));
   for (int step = 0; step < steps; step++) pushed(*shard, gradients(spec, {1}));
   CHECK(shard->table(spec.id)->index().size() > 100);
   return shard;
@@ -119,11 +112,11 @@ TEST(rows_of_several_former_policies_stay_gone) {
   TableSpec spec = living({50, 2, 4, 0});
   auto shard = shardWith(spec);
   std::vector<std::uint64_t> keys;
-  for (const std::uint64_t key : numbers(1000, 300)) keys.push_back(key);
+  for (const std::uint64_t key : range(1000, 300)) keys.push_back(key);
   for (int i = 0; i < 3; i++)
-    for (const std::uint64_t key : numbers(2000, 300)) keys.push_back(key);
+    for (const std::uint64_t key : range(2000, 300)) keys.push_back(key);
   for (int i = 0; i < 6; i++)
-    for (const std::uint64_t key : numbers(3000, 300)) keys.push_back(key);
+    for (const std::uint64_t key : range(3000, 300)) keys.push_back(key);
   pushed(*shard, gradients(spec, keys));
   const auto step = [&](int count) {
     for (; count; count--) pushed(*shard, gradients(spec, {1}));
@@ -161,7 +154,7 @@ TEST(a_change_waits_where_too_many_former_ones_are_not_swept) {
   TableSpec spec = living({0, 9, 90, 0});
   auto shard = shardWith(spec);
   // So many slots that a push of one key does not look at all of them.
-  pushed(*shard, gradients(spec, numbers(1000, 3000)));
+  pushed(*shard, gradients(spec, range(1000, 3000)));
   const auto step = [&] { pushed(*shard, gradients(spec, {1})); };
   const auto holds = [&] { return shard->table(spec.id)->rule().isOf(spec.policy); };
   for (const std::uint32_t below : {8u, 7u, 6u}) {
@@ -262,7 +255,7 @@ TEST(room_for_rows_changes_with_the_policy) {
   // A slot is free from the next batch on.
   const auto push = [&](int pushes) {
     for (; pushes; pushes--, next += 10) {
-      pushed(*shard, gradients(spec, numbers(next, 10)));
+      pushed(*shard, gradients(spec, range(next, 10)));
       flushed(*shard);
     }
   };
