@@ -190,6 +190,21 @@ describe.skipIf(CHROMIUM === undefined)('by keyboard', { timeout: 120_000 }, () 
     expect(await focused()).toBe('ps-2 drain');
   });
 
+  test('a dialog that opens as another closes stays: the end of the first is told after it', async () => {
+    await page.locator('[data-item="ps-2 drain"]').press('Enter');
+    const dialog = page.getByRole('dialog');
+    await dialog.waitFor();
+    await page.evaluate(`
+      const first = document.querySelector('dialog');
+      first.addEventListener('close', () => setTimeout(() => (window.told = true)));
+      first.querySelector('button[type="button"]').click();
+      document.querySelector('[data-item="ps-1 drain"]').click();
+    `);
+    await page.waitForFunction('window.told');
+    await page.evaluate('new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))');
+    expect(await dialog.getByRole('heading').textContent()).toBe('Drain ps-1?');
+  });
+
   test('tiles of a large job are one stop; Enter opens a host, and its cells are another', async () => {
     await page.context().close();
     await dashboard.close();

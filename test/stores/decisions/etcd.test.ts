@@ -48,14 +48,17 @@ class Candidate {
     return this;
   }
 
-  async nextReach(): Promise<string | undefined> {
-    await new Promise<void>((resolve) => this.waiting.push(resolve));
-    return this.problems.at(-1);
-  }
-
-  /** On the way to it, one problem may follow another: a connection that breaks, then one that is refused. */
-  async untilReached(): Promise<void> {
-    while (this.problems.at(-1) !== undefined) await this.nextReach();
+  /**
+   * From now on, the first problem that `matches`, or that it is reached. Others may come before it: the end of
+   * an earlier one, a connection that breaks.
+   */
+  async until(matches: RegExp | 'reached'): Promise<void> {
+    const is = (problem: string | undefined) =>
+      problem === undefined ? matches === 'reached' : matches !== 'reached' && matches.test(problem);
+    for (let seen = this.problems.length; ; ) {
+      await new Promise<void>((resolve) => this.waiting.push(resolve));
+      for (; seen < this.problems.length; seen++) if (is(this.problems[seen])) return;
+    }
   }
 }
 
@@ -193,7 +196,7 @@ describe.skipIf(!hasEtcd)('etcd', () => {
       onTestFinished(() => void proxy.close());
       const { port } = proxy.address() as { port: number };
       const cutOff = await leading(`etcd://127.0.0.1:${port}/${prefix}`);
-      const unreachable = cutOff.nextReach();
+      const unreachable = cutOff.until(/./);
       const writing = cutOff.store.write(map({ ...after, ...removed }));
       writing.catch(() => {});
       await Promise.race([writing, unreachable]);
@@ -287,27 +290,27 @@ describe.skipIf(!hasEtcd)('etcd', () => {
     const { token } = await etcd.ask('/v3/auth/authenticate', { name: 'root', password: 'p' });
     const asRoot = (path: string, body: object) => etcd.ask(`/v3/auth/${path}`, body, token as string);
 
-    const denied = leader.nextReach();
+    const denied = leader.until(/does not let this scheduler in: .*permission denied/);
     await asRoot('role/revoke', { role: 'me', key: perm.key, range_end: perm.range_end });
     const writing = leader.store.write(map({ a: 2 }));
-    expect(await denied).toMatch(/does not let this scheduler in: .*permission denied/);
+    await denied;
     await expect(leading(url)).rejects.toMatchObject({ code: 'STORE_FAILED' });
     const again = new Candidate(leader.store.election!.again());
-    const shutOut = again.nextReach();
+    const shutOut = again.until(/permission denied/);
     const led = again.lead('again:1');
-    expect(await shutOut).toMatch(/permission denied/);
+    await shutOut;
     await asRoot('role/grant', { name: 'me', perm });
     await writing;
     expect(await leader.store.load()).toEqual(map({ a: 2 }));
 
     // A password that is changed under it is refused as an invalid request.
-    const refused = again.nextReach();
+    const refused = again.until(/invalid user ID or password/);
     await asRoot('user/changepw', { name: 'me', password: 'q' });
-    expect(await refused).toMatch(/invalid user ID or password/);
+    await refused;
     await expect(leading(url)).rejects.toMatchObject({ code: 'STORE_FAILED' });
-    const letIn = again.nextReach();
+    const letIn = again.until('reached');
     await asRoot('user/changepw', { name: 'me', password: 'p' });
-    expect(await letIn).toBeUndefined();
+    await letIn;
     await leader.store.close();
     await led;
   });
@@ -315,13 +318,14 @@ describe.skipIf(!hasEtcd)('etcd', () => {
   it('waits while etcd is away, and says so', async () => {
     const etcd = await Etcd.start();
     const leader = await leading(etcd.url());
-    const away = leader.nextReach();
+    const away = leader.until(/^etcd at 127\.0\.0\.1:\d+: ./);
     await etcd.kill();
     const writing = leader.store.write(map({ a: 1 }));
-    expect(await away).toMatch(/^etcd at 127\.0\.0\.1:\d+: ./);
+    await away;
+    const back = leader.until('reached');
     await etcd.start();
     await writing;
-    await leader.untilReached();
+    await back;
     expect(await leader.store.load()).toEqual(map({ a: 1 }));
   });
 

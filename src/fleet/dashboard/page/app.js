@@ -80,7 +80,8 @@ function App() {
   const { restoring, load, nodeLoads, hot, runs, outlook, points, replicas, lastRecovery } = sections;
   const mostBytes = Math.max(0, ...Object.values(nodeLoads ?? {}).map(({ usedBytes }) => usedBytes));
   const askDrain = (node) => setWish(buttons.drain(node));
-  const close = () => setWish();
+  // The browser tells of a dialog's end later: another may be open by then.
+  const close = () => setWish((now) => (now === wish ? undefined : now));
   const recovery = { recoveries, changes, restoring };
   const restoreCommand = (saved) => buttons.command(['restore', saved, '--only-lost'], hello.flags);
   const checkpoints = { saving, lost, allLost: job?.counts.lost, restoreCommand };
