@@ -49,8 +49,8 @@ class Candidate {
   }
 
   /**
-   * Waits for the first problem from now on that `matches`, or for the word that it is reached. Others may come
-   * before it: the end of an earlier one, a connection that breaks.
+   * Waits for the first problem from now on that `matches`, or for the word that it is reached. Others may
+   * come before it: the end of an earlier one, a connection that breaks.
    */
   async until(matches: RegExp | 'reached'): Promise<void> {
     const is = (problem: string | undefined) =>
