@@ -44,9 +44,14 @@ test('rows that would go are counted by reason, and none goes', async () => {
   expect(fewer).toMatchObject({ ...none, expired: 500, displaced: 0 });
   const fewest = await asked('--table-policy', 'evict=minFrequency(2,5),evict=maxRows(300)');
   expect(fewest).toMatchObject({ ...none, rare: 200, displaced: 114, bytes: 314 * 32 });
-  // Values of rows that were seen twice are -2 or lower sums, so a norm of 4 and more for four of them.
-  const faint = await asked('--table-policy', 'evict=ttl(11),evict=l2Below(0.5,9)', '--steps', '5');
-  expect(faint).toMatchObject({ ...none, expired: 500, steps: 5 });
+  const old = await items.pull(BigUint64Array.from([...keysFrom(0, 300), ...keysFrom(1000, 200)]));
+  const norms = Array.from({ length: 500 }, (_, i) => Math.hypot(...old.subarray(i * DIM, (i + 1) * DIM)));
+  const sorted = norms.toSorted((a, b) => a - b);
+  const norm = (sorted[250]! + sorted[251]!) / 2;
+  const low = norms.filter((each) => each < norm).length;
+  const faint = await asked('--table-policy', `evict=ttl(50),evict=l2Below(${norm},9)`);
+  expect(faint).toMatchObject({ ...none, faint: low, bytes: low * 32 });
+  expect(await asked('--table-policy', 'evict=l2Below(100,20)')).toMatchObject({ ...none, bytes: 0 });
   const stricter = await asked('--table-policy', 'admit=counter(3)');
   expect(stricter).toMatchObject({ ...none, refused: 550 });
   expect(await asked('--steps', '500')).toMatchObject({ ...none, expired: 614, steps: 500 });
