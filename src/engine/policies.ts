@@ -254,7 +254,7 @@ export function isSamePolicy(a: TablePolicy | undefined, b: TablePolicy | undefi
   return a === b || (a !== undefined && b !== undefined && policyText(a) === policyText(b));
 }
 
-const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z]+)(?:\(([^()]*)\))?\s*(?:,|$)/;
+const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z0-9]+)(?:\(([^()]*)\))?\s*(?:,|$)/;
 const NUMBER = /^\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*$/;
 
 interface Clause {

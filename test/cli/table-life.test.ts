@@ -115,7 +115,7 @@ test('series of tables are bounded: further ones are one series', async () => {
     map: client.clusterMap,
   } as Parameters<typeof psReadings>[1]);
   const removed = readings.kintsugi_table_removed_rows_total as [{ table: string; reason: string }, number][];
-  expect(removed).toHaveLength(101 * 4);
+  expect(removed).toHaveLength(101 * 5);
   expect(removed.at(-1)).toEqual([{ table: '(others)', reason: 'deleted' }, 90]);
 });
 
