@@ -81,8 +81,8 @@ export function sumOfLives(counts: readonly (LifeCounts | undefined)[]): LifeCou
   const known = counts.filter((each) => each !== undefined);
   if (known.length === 0) return undefined;
   const sum: LifeCounts = { expired: 0, rare: 0, faint: 0, displaced: 0, deleted: 0, refused: 0 };
+  // An older node has no word of some.
   for (const each of known)
-    // An older node has no word of some.
     for (const name of Object.keys(sum) as (keyof LifeCounts)[]) sum[name] += each[name] ?? 0;
   return sum;
 }

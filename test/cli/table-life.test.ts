@@ -68,7 +68,9 @@ test('the library and table show tell them by reason and PS', async () => {
 
 test('status tells them for people and programs', async () => {
   const { stdout } = await run('status');
-  expect(stdout).toMatch(/^rows gone from +on +expired +below frequency +below norm +for room +deleted +not admitted$/m);
+  expect(stdout).toMatch(
+    /^rows gone from +on +expired +below frequency +below norm +for room +deleted +not admitted$/m,
+  );
   expect(stdout).toMatch(/^items +all +30 +20 +0 +0 +5 +25$/m);
   const { tables } = JSON.parse((await run('status', '--json')).stdout);
   const items = tables.find(({ name }: { name: string }) => name === 'items');

@@ -278,7 +278,8 @@ it('a policy that says nothing, or nothing that is known, is refused', async () 
   const refused: [policy: unknown, message: string][] = [
     [
       {},
-      'a policy has at least one of ttl, minFrequency, l2Below, maxRows, memory, counter, bloom, probability, likely',
+      'a policy has at least one of ttl, minFrequency, l2Below, maxRows, memory, counter, bloom, ' +
+        'probability, likely',
     ],
     [{ ttl: 0 }, 'policy: ttl must be an integer from 1 to 536870911'],
     [{ ttl: 1.5 }, 'policy: ttl must be an integer'],
