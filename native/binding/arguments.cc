@@ -253,6 +253,14 @@ bool readPolicy(Napi::Value value, LifePolicy& out) {
     if (!readLife(parts, "sightings", out.rareBelow) || !readLife(parts, "ttl", out.rareTtl)) return false;
     if (!out.rareBelow || !out.rareTtl) return false;
   }
+  const Napi::Value faint = object.Get("l2Below");
+  if (!faint.IsUndefined()) {
+    if (!faint.IsObject()) return false;
+    const auto parts = faint.As<Napi::Object>();
+    out.faintBelow = static_cast<float>(property(parts, "norm"));
+    if (!(out.faintBelow > 0 && std::isfinite(out.faintBelow))) return false;
+    if (!readLife(parts, "ttl", out.faintTtl) || !out.faintTtl) return false;
+  }
   const Napi::Value memory = object.Get("memory");
   if (!memory.IsUndefined() && !(memory.IsBoolean() && memory.As<Napi::Boolean>().Value())) return false;
   out.forMemory = !memory.IsUndefined();

@@ -335,6 +335,7 @@ Napi::Value ShardObject::stats(const Napi::CallbackInfo& info) {
       auto life = Napi::Object::New(env);
       life.Set("expired", static_cast<double>(counts.expired));
       life.Set("rare", static_cast<double>(counts.rare));
+      life.Set("faint", static_cast<double>(counts.faint));
       life.Set("displaced", static_cast<double>(counts.displaced));
       life.Set("deleted", static_cast<double>(counts.deleted));
       life.Set("refused", static_cast<double>(counts.refused));

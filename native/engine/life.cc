@@ -115,14 +115,17 @@ Table::Run Table::lookAt(std::uint32_t number, std::uint32_t clock, std::uint32_
   const std::uint32_t end = std::min(extent_, (number + 1) * kRunSlots);
   for (std::uint32_t slot = std::max(first_, number * kRunSlots); slot < end; slot++) {
     if (!tags()[slot]) continue;
-    const Life life = lifeOf(slot);
-    const std::uint32_t ttl = rule_.ttlOf(life.sightings), goneAt = life.last + ttl + 1;
-    if ((ttl && goneAt <= clock) || rule_.wasGone(life)) {
+    if (isGone(slot, clock)) {
       if (slots.size() == most) return {};
       slots.push_back(slot);
       continue;
     }
-    if (ttl) run.due = std::min(run.due, goneAt);
+    const Life life = lifeOf(slot);
+    const std::uint32_t ttl = rule_.ttlOf(life.sightings), faintTtl = rule_.faintTtl();
+    if (ttl) run.due = std::min(run.due, life.last + ttl + 1);
+    // Whether its norm is low then is asked then. The next push of a row may make its norm low.
+    if (faintTtl)
+      run.due = std::min(run.due, (life.last + faintTtl < clock ? clock : life.last) + faintTtl + 1);
     run.admitted = run.admitted && life.sightings >= rule_.admitAt();
   }
   return run;
@@ -135,7 +138,10 @@ void Table::noteBegun(std::uint32_t slot) {
   run.admitted = false;
 }
 
-void Table::countGone(std::uint32_t slot) { (rule_.isRare(lifeOf(slot)) ? counts_.rare : counts_.expired)++; }
+void Table::countGone(std::uint32_t slot) {
+  const Gone why = rule_.goneFor(livingRow(slot), ageOf(slot, clock()));
+  (why == Gone::Rare ? counts_.rare : why == Gone::Faint ? counts_.faint : counts_.expired)++;
+}
 
 /** The words of a row that has just become one: in this step, not yet seen. */
 static void beginLife(const Table& t, std::vector<float>& row) {
@@ -263,7 +269,7 @@ void Shard::seeRows(const Plan& plan, std::size_t distinct) {
 
 // A row that is given as a whole has its age, and no step passes. One that nobody has seen begins its life.
 void Shard::takeLife(Table& t, std::uint32_t slot, std::uint32_t place) {
-  Life life = t.given(t.lifeOf(slot));
+  Life life = t.given(slot);
   if (!life.sightings) life.sightings = std::max(1u, t.rule().admitAt());
   t.changeLife(slot, life, place);
   t.noteGiven(slot);

@@ -66,11 +66,12 @@ void Table::dropLines() {
 
 // A row that a former rule would have let go stays, where this one keeps it: it is as old as one that was not
 // gone then.
-Life Table::given(Life words) const {
-  Life life{clock() - std::min(words.last, kMostAge), std::min(words.sightings, kMostSteps)};
-  const std::uint32_t ttl = rule_.ttlOf(life.sightings);
-  if (!ttl || clock() - life.last <= ttl) life.last = std::max(life.last, rule_.lineOf(life.sightings));
-  return life;
+Life Table::given(std::uint32_t slot) const {
+  LivingRow row = livingRow(slot);
+  const std::uint32_t age = std::min(row.life.last, kMostAge);
+  row.life = {clock() - age, std::min(row.life.sightings, kMostSteps)};
+  if (rule_.keeps(row, age)) row.life.last = std::max(row.life.last, rule_.lineOf(row));
+  return row.life;
 }
 
 // Increments to older snapshots would not say which rows are served now and were not before, or the other way

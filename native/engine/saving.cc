@@ -139,7 +139,7 @@ void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKey
   // The last row of a repeated key counts, and its age is taken once.
   std::sort(plan.slots.begin(), plan.slots.end());
   plan.slots.erase(std::unique(plan.slots.begin(), plan.slots.end()), plan.slots.end());
-  for (const std::uint32_t slot : plan.slots) t.setLife(slot, t.given(t.lifeOf(slot)));
+  for (const std::uint32_t slot : plan.slots) t.setLife(slot, t.given(slot));
   t.lookAgain();
   t.writeFirstRule();
 }

@@ -26,7 +26,7 @@ namespace kintsugi {
  * rows that were deleted, and gradients that changed nothing because their row had not been seen often
  * enough. */
 struct LifeCounts {
-  std::uint64_t expired = 0, rare = 0, displaced = 0, deleted = 0, refused = 0;
+  std::uint64_t expired = 0, rare = 0, faint = 0, displaced = 0, deleted = 0, refused = 0;
 };
 
 class Table {
@@ -84,9 +84,7 @@ class Table {
   /** A row with a key that counts as not there: it waits for `evict`. Its block and the clock are present. */
   bool isGone(std::uint32_t slot, std::uint32_t clock) const { return isGone(slot, clock, rule_); }
   bool isGone(std::uint32_t slot, std::uint32_t clock, const Rule& rule) const {
-    const Life life = lifeOf(slot);
-    const std::uint32_t ttl = rule.ttlOf(life.sightings);
-    return (ttl && ageOf(slot, clock) > ttl) || rule.wasGone(life);
+    return rule.goneFor(livingRow(slot), ageOf(slot, clock)) != Gone::Not;
   }
   /** A row with a key is for readers at this clock. */
   bool isServed(std::uint32_t slot, std::uint32_t clock, const Serving& serving) const {
@@ -104,14 +102,15 @@ class Table {
     const std::uint8_t* at = row(slot) + lifeAt_;
     return {loadAt<std::uint32_t>(at, 0), loadAt<std::uint32_t>(at, 1)};
   }
+  LivingRow livingRow(std::uint32_t slot) const { return {lifeOf(slot), row(slot), spec_.dim}; }
   /** Without a delta. */
   void setLife(std::uint32_t slot, Life life) {
     std::uint8_t* at = row(slot) + lifeAt_;
     storeAt(at, 0, life.last);
     storeAt(at, 1, life.sightings);
   }
-  /** The words of a row that is given with its age: without a delta. */
-  Life given(Life words) const;
+  /** What the words of a row are to be that was given with its age. */
+  Life given(std::uint32_t slot) const;
   /** The rule by which rows go. The block of slot 0 is present. */
   const Rule& rule() const { return rule_; }
   /** The rule as `followPolicy` will make it. The block of slot 0 is present. */
@@ -238,7 +237,7 @@ class Table {
     bool admitted = false;  // all have been seen often enough
   };
   std::size_t runBytes(std::uint32_t extent) const {
-    const bool areLookedAt = mayGo() || spec_.policy.ttl || spec_.policy.rareTtl;
+    const bool areLookedAt = mayGo() || spec_.policy.mayGo();
     return areLookedAt ? (std::size_t{extent} + kRunSlots - 1) / kRunSlots * sizeof(Run) : 0;
   }
   /** Adds the rows of a run that are gone. Nothing is known of the others where these are more than `most`.

@@ -42,8 +42,12 @@ struct LifePolicy {
   bool forMemory = false;       // the same where the budget of the node is nearly used up
   std::uint64_t chance = 0;  // of 2^32: each sighting of a key without a row makes it one; 0: the first does
   Filter filter{};           // counts sightings of keys without a row
+  float faintBelow = 0;      // a row whose values have a lower Euclidean norm...
+  std::uint32_t faintTtl = 0;  // ...is gone when it was last seen more than so many steps ago
 
-  bool any() const { return ttl || rareTtl || admitAt || maxRows || forMemory || filters(); }
+  bool any() const { return mayGo() || admitAt || maxRows || forMemory || filters(); }
+  /** Rows go by themselves. */
+  bool mayGo() const { return ttl || rareTtl || faintTtl; }
   /** Keys may be seen and have no row. */
   bool filters() const { return chance || filter.admitAt; }
   bool operator==(const LifePolicy&) const = default;

@@ -1,43 +1,8 @@
 // Policies that change while a shard serves: from which push on the new one holds, and what stays gone.
-
-#include "test/living.h"
+#include "test/ruled.h"
 
 namespace kintsugi::test {
 namespace {
-
-std::vector<std::uint64_t> keysOf(const Shard& shard, const TableSpec& spec) {
-  std::uint32_t slot = 0;
-  std::vector<std::uint64_t> keys = shard.table(spec.id)->keysBySlot(slot, 1u << 20);
-  std::sort(keys.begin(), keys.end());
-  return keys;
-}
-
-void set(Shard& shard, TableSpec& spec, const LifePolicy& policy) {
-  spec.policy = policy;
-  CHECK(!shard.addTable(spec));
-}
-
-/** The shard as its next owner has it: from its blocks, with the specification of today. */
-std::unique_ptr<Shard> recovered(Shard& shard, const TableSpec& spec) {
-  flushed(shard);
-  auto next = shardWith(spec);
-  for (const ExtentOf& e : shard.extents()) CHECK(!next->adopt(e.table, e.extent));
-  for (const ColumnKind kind : {kRows, kKeys}) {
-    BlockPairs blocks;
-    next->nextAbsent(kind, 1u << 20, blocks);
-    ReadResult read;
-    const Bytes bytes =
-        answerOf([&](const Allocate& allocate) { CHECK(!shard.read(list(blocks), read, allocate)); });
-    std::uint32_t installed = 0;
-    CHECK(!next->install(list(blocks), view(bytes), installed));
-  }
-  return next;
-}
-
-bool isNew(Shard& shard, const TableSpec& spec, std::uint64_t key) {
-  auto empty = shardWith(spec);
-  return rowOf(shard, spec, key) == rowOf(*empty, spec, key);
-}
 
 /** Many rows that are gone and wait to be evicted: a push of few keys evicts few. Key 1 lives. */
 std::unique_ptr<Shard> waiting(const TableSpec& spec, int steps) {
@@ -47,8 +12,6 @@ std::unique_ptr<Shard> waiting(const TableSpec& spec, int steps) {
   CHECK(shard->table(spec.id)->index().size() > 100);
   return shard;
 }
-
-std::size_t rowsIn(const Shard& shard, const TableSpec& spec) { return shard.table(spec.id)->index().size(); }
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <set>
@@ -307,12 +308,18 @@ class TableModel {
     row[row.size() - 2] = std::bit_cast<float>(last);
     row.back() = std::bit_cast<float>(seen);
   }
+  double normOf(const std::vector<float>& row) const {
+    double squares = 0;
+    for (std::uint32_t i = 0; i < spec_.dim; i++) squares += double{row[i]} * double{row[i]};
+    return std::sqrt(squares);
+  }
   bool isGone(const std::vector<float>& row) const {
     const LifePolicy& policy = spec_.policy;
     if (!policy.any()) return false;
     const auto [last, seen] = lifeOf(row);
     return (policy.ttl && clock_ > last + policy.ttl) ||
-           (policy.rareTtl && seen < policy.rareBelow && clock_ > last + policy.rareTtl);
+           (policy.rareTtl && seen < policy.rareBelow && clock_ > last + policy.rareTtl) ||
+           (policy.faintTtl && clock_ > last + policy.faintTtl && normOf(row) < policy.faintBelow);
   }
 
   TableSpec spec_;

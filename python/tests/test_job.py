@@ -39,7 +39,7 @@ def test_rows_are_deleted(client: kintsugi.Client) -> None:
 
 
 def test_rows_go_by_themselves(client: kintsugi.Client) -> None:
-    policy = kintsugi.Policy(ttl=3, min_frequency=(2, 1), counter=2)
+    policy = kintsugi.Policy(ttl=3, min_frequency=(2, 1), l2_below=(0.1, 3), counter=2)
     table = client.create_table(f"t-{uuid4()}", 3, policy=policy)
     assert table.policy == policy
     assert client.table(table.name).policy == policy
@@ -60,6 +60,9 @@ def test_rows_go_by_themselves(client: kintsugi.Client) -> None:
         kintsugi.Policy(max_rows=0),
         kintsugi.Policy(memory=1),  # type: ignore[arg-type]
         kintsugi.Policy(min_frequency=(1, 2, 3)),  # type: ignore[arg-type]
+        kintsugi.Policy(l2_below=(0.0, 3)),
+        kintsugi.Policy(l2_below=(1e39, 3)),
+        kintsugi.Policy(l2_below=0.1),  # type: ignore[arg-type]
         kintsugi.Policy(bloom=1),
         kintsugi.Policy(bloom=(2, 100)),  # type: ignore[arg-type]
         kintsugi.Policy(bloom=(2, 100, 0.9)),

@@ -199,14 +199,15 @@ async function runEvict(name: string, flags: EvictFlags): Promise<void> {
   }
   const made = await withClient(flags, (client) => plannedEvictions(client, name, { policy, steps: after }));
   print(flags.json, { table: name, ...made }, () => {
-    const { rows, expired, rare, displaced, refused, waiting, bytes } = made;
+    const { rows, expired, rare, faint, displaced, refused, waiting, bytes } = made;
     const pairs = [
       ['table', name],
       ['policy', policyText(made.policy)],
       ['rows', countText(rows)],
-      ['would go', `${countText(expired + rare + displaced)}, ${bytesText(bytes)}`],
+      ['would go', `${countText(expired + rare + faint + displaced)}, ${bytesText(bytes)}`],
       [`  ${LIFE_REASONS.expired}`, countText(expired)],
       [`  ${LIFE_REASONS.rare}`, countText(rare)],
+      [`  ${LIFE_REASONS.faint}`, countText(faint)],
       [`  ${LIFE_REASONS.displaced}`, countText(displaced)],
       [LIFE_REASONS.refused, `${countText(refused)} of those that stay`],
       ['gone already', `${countText(waiting)}, and their memory is not free yet`],

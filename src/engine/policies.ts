@@ -9,6 +9,8 @@ export interface TablePolicy {
   ttl?: number | undefined;
   /** The same for a row that was seen fewer than `sightings` times; with `ttl`, the lower of both holds. */
   minFrequency?: { sightings: number; ttl: number } | undefined;
+  /** The same for a row whose values have a Euclidean norm below `norm`, which is rounded to a float32. */
+  l2Below?: { norm: number; ttl: number } | undefined;
   /**
    * The rows of all shards together. Where a shard has its part of them, new rows displace those that were
    * not seen for long, or seldom, among a few that it looks at.
@@ -54,6 +56,8 @@ export interface LifeCounts {
   expired: number;
   /** Rows that went by `minFrequency`. */
   rare: number;
+  /** Rows that went by `l2Below`. */
+  faint: number;
   /** Rows that made room for others, by `maxRows` or `memory`. */
   displaced: number;
   /** Rows that somebody deleted. */
@@ -66,6 +70,7 @@ export interface LifeCounts {
 export const LIFE_REASONS = {
   expired: 'expired',
   rare: 'below frequency',
+  faint: 'below norm',
   displaced: 'for room',
   deleted: 'deleted',
   refused: 'not admitted',
@@ -75,9 +80,10 @@ export const LIFE_REASONS = {
 export function sumOfLives(counts: readonly (LifeCounts | undefined)[]): LifeCounts | undefined {
   const known = counts.filter((each) => each !== undefined);
   if (known.length === 0) return undefined;
-  const sum: LifeCounts = { expired: 0, rare: 0, displaced: 0, deleted: 0, refused: 0 };
+  const sum: LifeCounts = { expired: 0, rare: 0, faint: 0, displaced: 0, deleted: 0, refused: 0 };
+  // An older node has no word of some.
   for (const each of known)
-    for (const name of Object.keys(sum) as (keyof LifeCounts)[]) sum[name] += each[name];
+    for (const name of Object.keys(sum) as (keyof LifeCounts)[]) sum[name] += each[name] ?? 0;
   return sum;
 }
 
@@ -101,6 +107,7 @@ const ADMISSIONS = ['counter', 'bloom', 'probability', 'likely'] as const;
 const FIELDS: Readonly<Record<string, readonly string[] | undefined>> = {
   ttl: undefined,
   minFrequency: ['sightings', 'ttl'],
+  l2Below: ['norm', 'ttl'],
   maxRows: undefined,
   memory: undefined,
   counter: undefined,
@@ -136,6 +143,11 @@ function bloomProblem(bloom: object): string | undefined {
     within('bloom.capacity', capacity, LEAST_CAPACITY, MOST_CAPACITY, true) ??
     within('bloom.error', error, LEAST_ERROR, MOST_ERROR, false)
   );
+}
+
+function normProblem({ norm }: { norm?: unknown }): string | undefined {
+  const valid = typeof norm === 'number' && Math.fround(norm) > 0 && Number.isFinite(Math.fround(norm));
+  return valid ? undefined : 'policy: l2Below.norm must be a positive float32';
 }
 
 function countProblem(name: string, value: unknown): string | undefined {
@@ -177,7 +189,10 @@ export function policyProblem(policy: unknown): string | undefined {
       if (problem) return problem;
       continue;
     }
+    const problem = name === 'l2Below' ? normProblem(value) : undefined;
+    if (problem) return problem;
     for (const part of parts) {
+      if (part === 'norm') continue;
       const problem = countProblem(`${name}.${part}`, (value as Record<string, unknown>)[part]);
       if (problem) return problem;
     }
@@ -190,12 +205,13 @@ export function policyProblem(policy: unknown): string | undefined {
 
 /** A valid policy without further fields, in one order. */
 export function onlyKnownPolicy(policy: TablePolicy): TablePolicy {
-  const { ttl, minFrequency, maxRows, memory, counter, bloom, probability, likely } = policy;
+  const { ttl, minFrequency, l2Below, maxRows, memory, counter, bloom, probability, likely } = policy;
   return {
     ...(ttl !== undefined && { ttl }),
     ...(minFrequency && {
       minFrequency: { sightings: minFrequency.sightings, ttl: minFrequency.ttl },
     }),
+    ...(l2Below && { l2Below: { norm: l2Below.norm, ttl: l2Below.ttl } }),
     ...(maxRows !== undefined && { maxRows }),
     ...(memory && { memory }),
     ...(counter !== undefined && { counter }),
@@ -219,7 +235,7 @@ export function policyOfShard(policy: TablePolicy, shards: number): TablePolicy 
 
 /** A policy as a flag has it: "admit=counter(2),evict=ttl(2000),evict=memory". */
 export function policyText(policy: TablePolicy): string {
-  const { ttl, minFrequency, maxRows, memory, counter, bloom, probability, likely } = policy;
+  const { ttl, minFrequency, l2Below, maxRows, memory, counter, bloom, probability, likely } = policy;
   const parts: string[] = [];
   if (bloom) parts.push(`admit=bloom(${Object.values(wholeBloom(bloom)).join(',')})`);
   if (probability !== undefined) parts.push(`admit=probability(${probability})`);
@@ -227,6 +243,7 @@ export function policyText(policy: TablePolicy): string {
   if (counter !== undefined) parts.push(`admit=counter(${counter})`);
   if (ttl !== undefined) parts.push(`evict=ttl(${ttl})`);
   if (minFrequency) parts.push(`evict=minFrequency(${minFrequency.sightings},${minFrequency.ttl})`);
+  if (l2Below) parts.push(`evict=l2Below(${l2Below.norm},${l2Below.ttl})`);
   if (maxRows !== undefined) parts.push(`evict=maxRows(${maxRows})`);
   if (memory) parts.push('evict=memory');
   return parts.join(',');
@@ -237,8 +254,8 @@ export function isSamePolicy(a: TablePolicy | undefined, b: TablePolicy | undefi
   return a === b || (a !== undefined && b !== undefined && policyText(a) === policyText(b));
 }
 
-const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z]+)(?:\(([^()]*)\))?\s*(?:,|$)/;
-const NUMBER = /^\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*$/;
+const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z0-9]+)(?:\(([^()]*)\))?\s*(?:,|$)/;
+const NUMBER = /^\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*$/;
 
 interface Clause {
   field: keyof TablePolicy;
@@ -257,6 +274,7 @@ const CLAUSES: Readonly<Record<string, Clause | undefined>> = {
     numbers: 2,
     value: (sightings = 0, ttl = 0) => ({ sightings, ttl }),
   },
+  'evict=l2Below': { field: 'l2Below', numbers: 2, value: (norm = 0, ttl = 0) => ({ norm, ttl }) },
   'evict=maxRows': { field: 'maxRows', numbers: 1, value: (maxRows) => maxRows },
   'evict=memory': { field: 'memory', numbers: 0, value: () => true },
   'admit=bloom': {

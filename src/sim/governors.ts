@@ -26,6 +26,8 @@ const POLICIES: readonly TablePolicy[] = [
   { ttl: 1, counter: 2 },
   { ttl: 40, minFrequency: { sightings: 4, ttl: 30 }, counter: 2 },
   { ttl: 2, minFrequency: { sightings: 2, ttl: 1 }, counter: 2 },
+  { l2Below: { norm: 0.3, ttl: 3 }, counter: 2 },
+  { ttl: 20, l2Below: { norm: 0.05, ttl: 2 }, counter: 2 },
 ];
 
 /** Draws the seed of the governors of a schedule; 0: it has none. */

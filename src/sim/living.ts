@@ -33,8 +33,12 @@ export function livingProblem(
     return `${sightings} sightings, and a filter has counted ${numbers.length}`;
   if (!isGiven(sightings)) return `the last ${sightings} pushes of its writer do not give it`;
   const most = Math.max(
-    ...policies.map(({ ttl = Number.POSITIVE_INFINITY, minFrequency }) =>
-      minFrequency && sightings < minFrequency.sightings ? Math.min(minFrequency.ttl, ttl) : ttl,
+    ...policies.map(({ ttl = Number.POSITIVE_INFINITY, minFrequency, l2Below }) =>
+      Math.min(
+        ttl,
+        minFrequency && sightings < minFrequency.sightings ? minFrequency.ttl : Number.POSITIVE_INFINITY,
+        l2Below && normOf(found.subarray(0, dim)) < l2Below.norm ? l2Below.ttl : Number.POSITIVE_INFINITY,
+      ),
     ),
   );
   return age > most ? `it is ${age} steps old, and is gone after ${most}` : undefined;
@@ -44,4 +48,8 @@ export function livingProblem(
 export function lifeOf(row: Float32Array): { age: number; sightings: number } {
   const words = new Uint32Array(row.slice(-2).buffer);
   return { age: words[0]!, sightings: words[1]! };
+}
+
+function normOf(values: Float32Array): number {
+  return Math.sqrt(values.reduce((sum, value) => sum + value * value, 0));
 }

@@ -106,7 +106,10 @@ test('a launcher hands the training flags on to its workers', () => {
     lr: 0.1,
     clipNorm: 1.5,
     lrSchedule: 'step,every=10,factor=0.5',
-    tablePolicy: { counter: 2, minFrequency: { sightings: 3, ttl: 5 }, maxRows: 7, memory: true as const },
+    tablePolicy: {
+      ...{ counter: 2, minFrequency: { sightings: 3, ttl: 5 }, l2Below: { norm: 1e-7, ttl: 4 } },
+      ...{ maxRows: 7, memory: true as const },
+    },
     denseOptimizer: 'sgd',
     denseLr: 0.01,
     seed: 3,
@@ -123,7 +126,8 @@ test('a launcher hands the training flags on to its workers', () => {
     '--lr 0.1',
     '--clip-norm 1.5',
     '--lr-schedule step,every=10,factor=0.5',
-    '--table-policy admit=counter(2),evict=minFrequency(3,5),evict=maxRows(7),evict=memory',
+    '--table-policy admit=counter(2),evict=minFrequency(3,5),evict=l2Below(1e-7,4)' +
+      ',evict=maxRows(7),evict=memory',
     '--dense-optimizer sgd',
     '--dense-lr 0.01',
     '--seed 3',

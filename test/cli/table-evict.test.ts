@@ -36,7 +36,7 @@ test('rows that would go are counted by reason, and none goes', async () => {
     expect(code).toBe(0);
     return JSON.parse(stdout);
   };
-  const none = { table: 'items', rows: 614, expired: 0, rare: 0, waiting: 0 };
+  const none = { table: 'items', rows: 614, expired: 0, rare: 0, faint: 0, waiting: 0 };
   expect(await asked()).toMatchObject({ ...none, policy, steps: 0, refused: 250, bytes: 0 });
   const shorter = await asked('--table-policy', 'evict=ttl(9),evict=minFrequency(2,5)');
   expect(shorter).toMatchObject({ ...none, expired: 300, rare: 200, refused: 0, bytes: 500 * 32 });
@@ -44,6 +44,14 @@ test('rows that would go are counted by reason, and none goes', async () => {
   expect(fewer).toMatchObject({ ...none, expired: 500, displaced: 0 });
   const fewest = await asked('--table-policy', 'evict=minFrequency(2,5),evict=maxRows(300)');
   expect(fewest).toMatchObject({ ...none, rare: 200, displaced: 114, bytes: 314 * 32 });
+  const old = await items.pull(BigUint64Array.from([...keysFrom(0, 300), ...keysFrom(1000, 200)]));
+  const norms = Array.from({ length: 500 }, (_, i) => Math.hypot(...old.subarray(i * DIM, (i + 1) * DIM)));
+  const sorted = norms.toSorted((a, b) => a - b);
+  const norm = (sorted[250]! + sorted[251]!) / 2;
+  const low = norms.filter((each) => each < norm).length;
+  const faint = await asked('--table-policy', `evict=ttl(50),evict=l2Below(${norm},9)`);
+  expect(faint).toMatchObject({ ...none, faint: low, bytes: low * 32 });
+  expect(await asked('--table-policy', 'evict=l2Below(100,20)')).toMatchObject({ ...none, bytes: 0 });
   const stricter = await asked('--table-policy', 'admit=counter(3)');
   expect(stricter).toMatchObject({ ...none, refused: 550 });
   expect(await asked('--steps', '500')).toMatchObject({ ...none, expired: 614, steps: 500 });

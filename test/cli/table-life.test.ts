@@ -10,7 +10,7 @@ import { ps, statusWhere } from '../roles/support.js';
 import { kintsugi } from './support.js';
 
 const DIM = 2;
-const EXPECTED: LifeCounts = { expired: 30, rare: 20, displaced: 0, deleted: 5, refused: 25 };
+const EXPECTED: LifeCounts = { expired: 30, rare: 20, faint: 0, displaced: 0, deleted: 5, refused: 25 };
 let cluster: LocalCluster;
 let client: Client;
 
@@ -68,8 +68,10 @@ test('the library and table show tell them by reason and PS', async () => {
 
 test('status tells them for people and programs', async () => {
   const { stdout } = await run('status');
-  expect(stdout).toMatch(/^rows gone from +on +expired +below frequency +for room +deleted +not admitted$/m);
-  expect(stdout).toMatch(/^items +all +30 +20 +0 +5 +25$/m);
+  expect(stdout).toMatch(
+    /^rows gone from +on +expired +below frequency +below norm +for room +deleted +not admitted$/m,
+  );
+  expect(stdout).toMatch(/^items +all +30 +20 +0 +0 +5 +25$/m);
   const { tables } = JSON.parse((await run('status', '--json')).stdout);
   const items = tables.find(({ name }: { name: string }) => name === 'items');
   expect(items).toMatchObject({ policy: { counter: 2, ttl: 9 }, life: EXPECTED });
@@ -78,7 +80,7 @@ test('status tells them for people and programs', async () => {
 test('the report of a run tells them', async () => {
   const { tables } = endOf(await client.observe());
   expect(tables.map(({ name }) => name).sort()).toEqual(['items', 'plain']);
-  const none = { expired: 0, rare: 0, displaced: 0, refused: 0 };
+  const none = { expired: 0, rare: 0, faint: 0, displaced: 0, refused: 0 };
   expect(tables).toContainEqual({ name: 'plain', rows: 7, ...none, deleted: 3 });
   expect(tables).toContainEqual({ name: 'items', rows: 64, ...EXPECTED });
   expect(lifeText(EXPECTED)).toBe('30 expired, 20 below frequency, 5 deleted, 25 gradients not admitted');
@@ -107,7 +109,7 @@ test('metrics tell them with table and reason', async () => {
 
 test('series of tables are bounded: further ones are one series', async () => {
   const { telemetry } = (await client.observe()).nodes[0]!;
-  const life: LifeCounts = { expired: 1, rare: 2, displaced: 5, deleted: 3, refused: 4 };
+  const life: LifeCounts = { expired: 1, rare: 2, faint: 0, displaced: 5, deleted: 3, refused: 4 };
   const tables = Array.from({ length: 130 }, (_, i) => ({
     ...{ name: `t${i}`, rows: 0, pulledRows: 0, pushedRows: 0, life },
   }));
@@ -115,7 +117,7 @@ test('series of tables are bounded: further ones are one series', async () => {
     map: client.clusterMap,
   } as Parameters<typeof psReadings>[1]);
   const removed = readings.kintsugi_table_removed_rows_total as [{ table: string; reason: string }, number][];
-  expect(removed).toHaveLength(101 * 4);
+  expect(removed).toHaveLength(101 * 5);
   expect(removed.at(-1)).toEqual([{ table: '(others)', reason: 'deleted' }, 90]);
 });
 

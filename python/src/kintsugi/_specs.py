@@ -152,6 +152,8 @@ MOST_LIFE = 2**29 - 1
 MOST_ROWS = 2**48
 ADMISSIONS = ("counter", "bloom", "probability", "likely")
 LEAST_CHANCE = 1e-9
+# Of a norm: the least and the largest positive float32.
+LEAST_NORM, MOST_NORM = 2.0**-149, 2.0**128 - 2.0**104
 # The highest counter of a filter, the most sightings that it counts, and bounds of its error.
 MOST_COUNTER = 255
 MOST_CAPACITY = 2**32 - 1
@@ -163,9 +165,9 @@ class Policy:
     """The policy of a table: which rows go by themselves; see docs/tables.md.
 
     `ttl`: a row is gone when its shard has applied more pushes of gradients since the row's last.
-    `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `max_rows`: the rows of all
-    shards together; new rows displace those that were not seen for long. `memory`: the same where nearly all
-    of a PS's --memory is used. `counter`: gradients change a row from this sighting on. `bloom`: the same
+    `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `l2_below`: (norm, ttl), the
+    ttl of rows whose values have a lower Euclidean norm. `max_rows`: the rows of all shards together; new rows
+    displace those that were not seen for long. `memory`: the same where nearly all of a PS's --memory is used. `counter`: gradients change a row from this sighting on. `bloom`: the same
     without a row before; (sightings, capacity, error) of a filter, or the sightings alone. `probability`:
     each sighting of a key without a row makes it one with this chance. `likely`: the chance that lets 95 of
     100 keys have a row after so many sightings. A policy has at most one of the last four.
@@ -173,6 +175,7 @@ class Policy:
 
     ttl: int | None = None
     min_frequency: tuple[int, int] | None = None
+    l2_below: tuple[float, int] | None = None
     max_rows: int | None = None
     memory: bool = False
     counter: int | None = None
@@ -193,6 +196,16 @@ class Policy:
                 "sightings": integer(given[0], "sightings of min_frequency", 1, MOST_LIFE),
                 "ttl": integer(given[1], "ttl of min_frequency", 1, MOST_LIFE),
             }
+        if self.l2_below is not None:
+            given = self.l2_below
+            if not isinstance(given, tuple) or len(given) != 2:
+                raise bad(f"l2_below must be (norm, ttl), not {shown(given)}")
+            spec["l2Below"] = {
+                "norm": number(given[0], "norm of l2_below"),
+                "ttl": integer(given[1], "ttl of l2_below", 1, MOST_LIFE),
+            }
+            if not LEAST_NORM <= spec["l2Below"]["norm"] <= MOST_NORM:
+                raise bad(f"norm of l2_below must be a positive float32, not {shown(given[0])}")
         if self.max_rows is not None:
             spec["maxRows"] = integer(self.max_rows, "max_rows", 1, MOST_ROWS)
         if not isinstance(self.memory, bool):
@@ -239,10 +252,11 @@ def checked_policy(given: Any) -> Policy:
 
 def policy_of(spec: dict[str, Any]) -> Policy:
     """The policy that a job names so."""
-    rare, bloom = spec.get("minFrequency"), spec.get("bloom")
+    rare, faint, bloom = spec.get("minFrequency"), spec.get("l2Below"), spec.get("bloom")
     return Policy(
         ttl=spec.get("ttl"),
         min_frequency=None if rare is None else (rare["sightings"], rare["ttl"]),
+        l2_below=None if faint is None else (faint["norm"], faint["ttl"]),
         max_rows=spec.get("maxRows"),
         memory=spec.get("memory", False),
         counter=spec.get("counter"),

@@ -74,8 +74,8 @@ const RUN_BYTES = 8;
 
 /** Bytes that a shard of a table has to find rows that go by themselves. */
 function runBytes(rows: number, shape: RowShape): number {
-  const { ttl, minFrequency } = shape.policy ?? {};
-  const mayGo = ttl !== undefined || minFrequency !== undefined;
+  const { ttl, minFrequency, l2Below } = shape.policy ?? {};
+  const mayGo = ttl !== undefined || minFrequency !== undefined || l2Below !== undefined;
   return mayGo && rows > 0 ? Math.ceil((rows + ownSlots(shape)) / RUN_SLOTS) * RUN_BYTES : 0;
 }
 

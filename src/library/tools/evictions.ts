@@ -25,6 +25,8 @@ export interface PlannedEvictions {
   expired: number;
   /** Rows of these that would go by `minFrequency`. */
   rare: number;
+  /** Rows of these that would go by `l2Below`. */
+  faint: number;
   /** Rows of these that would go because more are left than `maxRows`. */
   displaced: number;
   /** Rows that stay, and that `counter` would not admit yet. */
@@ -70,35 +72,44 @@ export async function plannedEvictions(
       `table "${name}" has no policy: its rows have neither an age nor sightings`,
     );
   const policy = options.policy ?? spec.policy;
-  const found = { rows: 0, expired: 0, rare: 0, displaced: 0, refused: 0 };
+  const found = { rows: 0, expired: 0, rare: 0, faint: 0, displaced: 0, refused: 0 };
   const width = client.rowWidth(spec);
   for await (const { keys, rows } of client.scan(name, { select: 'rows', signal })) {
     const words = new Uint32Array(rows.buffer, rows.byteOffset, rows.length);
     found.rows += keys.length;
     for (let end = width; end <= words.length; end += width) {
-      const reason = reasonOf(policy, words[end - 2]! + steps, words[end - 1]!);
+      const values = rows.subarray(end - width, end - width + spec.dim);
+      const reason = reasonOf(policy, words[end - 2]! + steps, words[end - 1]!, values);
       if (reason) found[reason]++;
     }
   }
-  const left = found.rows - found.expired - found.rare;
+  const left = found.rows - found.expired - found.rare - found.faint;
   found.displaced = Math.max(0, left - (policy.maxRows ?? left));
   const { table } = await showTable(client, name);
-  const gone = found.expired + found.rare + found.displaced;
+  const gone = found.rows - left + found.displaced;
   const bytes = table.rows > 0 ? Math.round(table.bytes / table.rows) * gone : 0;
   return { policy, steps, ...found, waiting: Math.max(0, table.rows - found.rows), bytes };
 }
 
-/** The reason for which a row goes, or is not admitted; as the engine has it (native/engine/life.cc). */
+/** The reason for which a row goes, or is not admitted; as the engine has it (native/engine/rule.h). */
 function reasonOf(
-  { ttl, minFrequency, counter }: TablePolicy,
+  { ttl, minFrequency, l2Below, counter }: TablePolicy,
   age: number,
   sightings: number,
-): 'expired' | 'rare' | 'refused' | undefined {
+  values: Float32Array,
+): 'expired' | 'rare' | 'faint' | 'refused' | undefined {
   const isRare = minFrequency !== undefined && sightings < minFrequency.sightings;
   const most = Math.min(
     ttl ?? Number.POSITIVE_INFINITY,
     isRare ? minFrequency.ttl : Number.POSITIVE_INFINITY,
   );
   if (age > most) return isRare ? 'rare' : 'expired';
+  if (l2Below && age > l2Below.ttl && isFaint(values, Math.fround(l2Below.norm))) return 'faint';
   return counter !== undefined && sightings < counter ? 'refused' : undefined;
+}
+
+function isFaint(values: Float32Array, norm: number): boolean {
+  let squares = 0;
+  for (const value of values) squares += value * value;
+  return squares < norm * norm;
 }

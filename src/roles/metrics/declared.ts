@@ -162,9 +162,9 @@ const PS = {
     kind: 'counter',
     help:
       'Rows that went from the data shards of this node, of tables with a policy and tables of which rows ' +
-      'were deleted: by ttl (expired), by minFrequency (below_frequency), for new rows by maxRows or ' +
-      'memory (for_room), or because somebody deleted them (deleted). Tables beyond the first hundred are ' +
-      'summed in the table "(others)".',
+      'were deleted: by ttl (expired), by minFrequency (below_frequency), by l2Below (below_norm), for new ' +
+      'rows by maxRows or memory (for_room), or because somebody deleted them (deleted). Tables beyond the ' +
+      'first hundred are summed in the table "(others)".',
     labels: ['table', 'reason'],
   },
   kintsugi_table_dropped_gradients_total: {

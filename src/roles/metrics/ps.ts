@@ -23,7 +23,7 @@ export interface PsCounts {
 const MAX_LIVES = 100;
 const OTHERS = '(others)';
 /** Reasons for which rows go. */
-const REMOVED = ['expired', 'rare', 'displaced', 'deleted'] as const;
+const REMOVED = ['expired', 'rare', 'faint', 'displaced', 'deleted'] as const;
 
 const OPS = ['pull', 'push'] as const;
 

@@ -68,7 +68,7 @@ test('a table with a policy has it, its wider rows, and what went by reason', ()
     ],
   };
   const of = (expired: number) => {
-    const life = { expired, rare: 0, displaced: 1, deleted: 2, refused: 7 };
+    const life = { expired, rare: 0, faint: 3, displaced: 1, deleted: 2, refused: 7 };
     const counts = { rows: 10, pulledRows: 0, pushedRows: 0 };
     const tables = [
       { name: 'plain', ...counts },
@@ -80,7 +80,7 @@ test('a table with a policy has it, its wider rows, and what went by reason', ()
   const shown = new Tables();
   const history = [of(0)];
   shown.look(tablesOf(history));
-  const gone = { expired: 0, rare: 0, displaced: 2, deleted: 4, refused: 14 };
+  const gone = { expired: 0, rare: 0, faint: 6, displaced: 2, deleted: 4, refused: 14 };
   expect(shown.page('', 0).tables).toEqual([
     expect.objectContaining({
       name: 'living',

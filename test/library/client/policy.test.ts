@@ -89,9 +89,11 @@ class PlainTable {
   alive(key: bigint): ModelRow | undefined {
     const row = this.rows.get(key);
     if (!row) return undefined;
-    const { ttl = Infinity, minFrequency } = this.policy;
+    const { ttl = Infinity, minFrequency, l2Below } = this.policy;
+    const age = this.ageOf(key, row);
+    if (l2Below && age > l2Below.ttl && Math.abs(row.value) * Math.sqrt(DIM) < l2Below.norm) return undefined;
     const isRare = minFrequency && row.sightings < minFrequency.sightings;
-    return this.ageOf(key, row) > (isRare ? Math.min(ttl, minFrequency.ttl) : ttl) ? undefined : row;
+    return age > (isRare ? Math.min(ttl, minFrequency.ttl) : ttl) ? undefined : row;
   }
 }
 
@@ -135,6 +137,7 @@ it.each<TablePolicy>([
   { ttl: 7 },
   { minFrequency: { sightings: 3, ttl: 4 } },
   { counter: 2, ttl: 9, minFrequency: { sightings: 4, ttl: 3 } },
+  { ttl: 9, l2Below: { norm: 15, ttl: 4 } },
   { bloom: { sightings: 3, capacity: 4000, error: 1e-5 }, ttl: 9 },
 ])('rows are those of a plain model, also when PS die: %j', async (policy) => {
   const running = await cluster({ code: '2+1', ps: 3, groups: 2 });
@@ -234,6 +237,8 @@ it('a policy is written in one line', () => {
     { counter: 2 },
     { counter: 2, ttl: 9, minFrequency: { sightings: 4, ttl: 3 } },
     { ttl: 9, maxRows: 2 ** 40, memory: true as const },
+    { l2Below: { norm: 0.1, ttl: 3 } },
+    { l2Below: { norm: 2 ** 80, ttl: 3 } },
     { memory: true as const },
     { bloom: { sightings: 3, capacity: 1000, error: 0.001 } },
     { probability: 0.25, ttl: 5 },
@@ -253,6 +258,7 @@ it('a policy is written in one line', () => {
     'evict=ttl(-1)',
     'admit=ttl(5)',
     'evict=minFrequency(3)',
+    'evict=l2Below(3)',
     'admit=bloom',
     'admit=bloom(2,3,0.1,4)',
     'admit=probability(x)',
@@ -272,13 +278,19 @@ it('a policy that says nothing, or nothing that is known, is refused', async () 
   const refused: [policy: unknown, message: string][] = [
     [
       {},
-      'a policy has at least one of ttl, minFrequency, maxRows, memory, counter, bloom, probability, likely',
+      'a policy has at least one of ttl, minFrequency, l2Below, maxRows, memory, counter, bloom, ' +
+        'probability, likely',
     ],
     [{ ttl: 0 }, 'policy: ttl must be an integer from 1 to 536870911'],
     [{ ttl: 1.5 }, 'policy: ttl must be an integer'],
     [{ ttl: '5' }, 'policy: ttl must be an integer'],
     [{ counter: 2 ** 29 }, 'policy: counter must be an integer'],
     [{ minFrequency: 3 }, 'policy: minFrequency must be an object of sightings, ttl'],
+    [{ l2Below: { norm: 0, ttl: 3 } }, 'policy: l2Below.norm must be a positive float32'],
+    [{ l2Below: { norm: 1e39, ttl: 3 } }, 'policy: l2Below.norm must be a positive float32'],
+    [{ l2Below: { norm: '1', ttl: 3 } }, 'policy: l2Below.norm must be a positive float32'],
+    [{ l2Below: { norm: 1 } }, 'policy: l2Below.ttl must be an integer'],
+    [{ l2Below: { norm: 1, ttl: 1, x: 1 } }, 'policy: l2Below has no field "x"'],
     [{ minFrequency: { sightings: 3 } }, 'policy: minFrequency.ttl must be an integer'],
     [{ minFrequency: { sightings: 3, ttl: 1, x: 1 } }, 'policy: minFrequency has no field "x"'],
     [{ ttl: 5, rows: 7 }, 'a policy has no field "rows"'],

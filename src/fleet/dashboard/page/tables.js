@@ -12,6 +12,7 @@ const rateText = (value) => (value === undefined ? html`<span title="not known y
 const REASONS = {
   expired: 'expired',
   rare: 'below frequency',
+  faint: 'below norm',
   displaced: 'for room',
   deleted: 'deleted',
   refused: 'gradients not admitted',
