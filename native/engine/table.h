@@ -109,7 +109,7 @@ class Table {
     storeAt(at, 0, life.last);
     storeAt(at, 1, life.sightings);
   }
-  /** What the words of a row are to be that was given with its age. */
+  /** The words that a row gets which was given with its age. */
   Life given(std::uint32_t slot) const;
   /** The rule by which rows go. The block of slot 0 is present. */
   const Rule& rule() const { return rule_; }

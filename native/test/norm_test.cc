@@ -73,7 +73,7 @@ TEST(rows_whose_norm_was_low_stay_gone) {
   CHECK(holds());
   shard = recovered(*shard, spec);
   CHECK((gone() == std::array{true, true, false}));
-  // What one line does not say waits until all slots were looked at.
+  // A line that covers the former one takes its place at once.
   set(*shard, spec, faint(3, 1));
   step(1);
   set(*shard, spec, {1000, 0, 0, 0});

@@ -152,7 +152,7 @@ MOST_LIFE = 2**29 - 1
 MOST_ROWS = 2**48
 ADMISSIONS = ("counter", "bloom", "probability", "likely")
 LEAST_CHANCE = 1e-9
-# Of a norm: the least and the largest positive float32.
+# The least and the largest positive float32, which a norm may be.
 LEAST_NORM, MOST_NORM = 2.0**-149, 2.0**128 - 2.0**104
 # The highest counter of a filter, the most sightings that it counts, and bounds of its error.
 MOST_COUNTER = 255
