@@ -107,8 +107,9 @@ Napi::Value ShardObject::push(const Napi::CallbackInfo& info) {
   if (!open(info.Env())) return info.Env().Undefined();
   Arguments arguments(info);
   const View section = arguments.bytes();
+  const std::uint32_t maxDelta = info.Length() > 1 ? arguments.u32(kMaxDeltaBytes) : kMaxDeltaBytes;
   if (!arguments.ok()) return info.Env().Undefined();
-  return Napi::Number::New(info.Env(), static_cast<int>(shard_->push(section)));
+  return Napi::Number::New(info.Env(), static_cast<int>(shard_->push(section, maxDelta)));
 }
 
 Napi::Value ShardObject::pull(const Napi::CallbackInfo& info) {

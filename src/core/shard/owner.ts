@@ -176,7 +176,12 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
       this.flush();
       if (!this.mayApply) return 'wait';
     }
-    const status = this.apply(section);
+    let status = this.apply(section);
+    while (status === PushStatus.BATCH_FULL) {
+      this.flush();
+      if (!this.mayApply) return 'wait';
+      status = this.apply(section);
+    }
     if (status === PushStatus.ABSENT) {
       this.recovery.demandMissing();
       return 'wait';
@@ -202,9 +207,12 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   private apply(section: Uint8Array): number {
     if (section.byteLength === 0) return WITHDRAWN;
     if (section.byteLength > this.host.policy.maxSectionBytes) return TOO_LARGE;
-    const status = this.native.push(section);
+    const { maxBatchBytes } = this.host.policy;
+    const status = this.native.push(section, maxBatchBytes);
     // Rule 47: a client may have an older map. Its push to tables that are gone came before the drop.
-    return status === PushStatus.UNKNOWN_TABLE ? this.native.push(this.host.gone.push(section)) : status;
+    return status === PushStatus.UNKNOWN_TABLE
+      ? this.native.push(this.host.gone.push(section), maxBatchBytes)
+      : status;
   }
 
   /** Clients with pushes here. The session of none of them is known to have ended. */
