@@ -237,6 +237,8 @@ class Table {
   void writeRule(const Rule& rule);
   std::uint8_t* ruleAt() const { return row(ruleSlot_); }
   std::uint32_t runCount() const { return extent_ / kRunSlots + (extent_ % kRunSlots != 0); }
+  /** The first run that may have keys: those before it have a filter alone. */
+  std::uint32_t firstRun() const { return std::min(first_ / kRunSlots, runCount()); }
   /** Runs that have their turn in a step. */
   std::uint32_t turns() const;
   /** Slots that are looked at together. */

@@ -136,4 +136,21 @@ TEST(a_delta_is_never_larger_than_its_limit) {
   }
 }
 
+TEST(no_turn_of_a_sweep_goes_to_slots_of_a_filter) {
+  LifePolicy policy = counting(64 * 200);
+  policy.ttl = 20;
+  const TableSpec spec = living(policy);
+  const auto held = shardWith(spec);
+  Shard& shard = *held;
+  const auto push = [&](std::uint64_t key) {
+    pushed(shard, gradients(spec, {key}));
+    flushed(shard);
+  };
+  push(1);
+  push(1);
+  CHECK_EQ(shard.rows(), 1u);
+  for (int step = 0; step < 25; step++) push(2);
+  CHECK(!has(shard, spec, 1) && has(shard, spec, 2));
+}
+
 }  // namespace kintsugi::test
