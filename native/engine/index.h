@@ -61,7 +61,7 @@ class Index {
     std::size_t buckets = 0;
   };
 
-  /** It grows where more of its places, in a hundred, would be taken. */
+  /** The index grows where more of its places, in a hundred, would be taken. */
   static constexpr std::size_t kFullPart = 65;
   static Arrays allocate(std::size_t buckets);
   std::size_t bucketsFor(std::size_t count) const;

@@ -121,7 +121,7 @@ bool Shard::isStep(std::size_t at) const {
   return request_.tables[at].width && !request_.mode && plans_[at].table->hasPolicy();
 }
 
-// What a part of the push adds to a delta at most, but for the rows that it makes go.
+// Bytes that a part of the push adds to a delta at most, but for the rows that it makes go.
 std::size_t Shard::deltaOf(std::size_t at) const {
   const Plan& plan = plans_[at];
   const OpenBatch& batch = plan.table->batch();

@@ -61,7 +61,7 @@ TEST(rows_go_in_a_batch_of_their_own_for_a_push_with_more_new_keys_than_free_slo
   CHECK(shard.push(view(section)) == Status::BatchFull);
   for (std::uint64_t i = 0; i < 100; i++) CHECK(has(shard, spec, next - 100 + i));
   CHECK(!has(shard, spec, next) && shard.totalsAreRight());
-  // What went is in the delta.
+  // The delta has what went.
   CHECK(flushed(shard).size() > before / 3 * spec.stride());
   CHECK(shard.push(view(section)) == Status::Applied);
   for (const std::uint64_t key : keys) CHECK(has(shard, spec, key));

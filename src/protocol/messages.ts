@@ -313,7 +313,7 @@ export interface Heartbeat {
   /** Rows of each data shard that is complete. */
   owned: [g: number, m: number, rows: number][];
   bytes: number;
-  /** Its budget of memory in bytes; absent: it has none, or an older program. */
+  /** Bytes of its budget of memory; absent: it has none, or an older program. */
   limit?: number;
   rows: number;
   /**

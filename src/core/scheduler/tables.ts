@@ -226,7 +226,8 @@ export class TableBook {
     const [bytes, limit] = [filterBytes(spec, k * groups) * seats, Math.min(...limits)];
     if (bytes <= limit) return undefined;
     const [needed, most] = [bytes, limit].map((each) => `${Math.ceil(each / 2 ** 20)} MiB`);
-    return `policy: bloom needs ${needed} of a PS, whose --memory is ${most}: lower its capacity, raise its error`;
+    const help = 'take a lower capacity, or a higher error';
+    return `policy: bloom needs ${needed} of a PS, whose --memory is ${most}: ${help}`;
   }
 }
 

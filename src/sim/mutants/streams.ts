@@ -370,8 +370,9 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   {
     name: 'batches: a full one does not end',
     file: 'shard/owner',
-    from: "this.flush();\n            if (!this.mayApply)\n                return 'wait';\n            status",
-    to: "return 'wait';\n            status",
+    from: 'this.flush();\n            if (!this.mayApply)',
+    to: 'if (true)',
+    place: 1,
     scenario: {
       test: 'test/core/shard/batch-limit.test.ts',
       because: 'the batch of a turn ends soon after it, so such a push only waits',
@@ -380,8 +381,8 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   {
     name: 'batches: the next one begins while too much is uncommitted',
     file: 'shard/owner',
-    from: "this.flush();\n            if (!this.mayApply)\n                return 'wait';\n            status",
-    to: 'this.flush();\n            status',
+    from: "if (!this.mayApply)\n                return 'wait';\n            status",
+    to: 'status',
     scenario: {
       test: 'test/core/shard/batch-limit.test.ts',
       because: 'a schedule does not count the bytes of one shard',

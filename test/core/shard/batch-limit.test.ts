@@ -5,7 +5,7 @@ import { Cluster, tableSpec } from '../harness.js';
 let cluster: Cluster;
 afterEach(() => cluster.close());
 
-/** Of some 120 rows. */
+/** Bytes of some 120 rows. */
 const LIMIT = 1 << 18;
 const keysFrom = (from: number, count: number) => Array.from({ length: count }, (_, i) => from + i);
 const sizes = () => cluster.sent('delta').map(({ parts }) => parts[0]!.byteLength);
@@ -45,14 +45,14 @@ it('waits for acknowledgements, as any push, where its batch has to end', () => 
   cluster = new Cluster({ k: 1, r: 1, policy: { maxBatchBytes: LIMIT, maxUncommittedBytes: 1 } });
   const stalled = cluster.hold(({ message }) => message.t === 'applied');
   cluster.autoFlush = false;
-  for (let i = 0; i < 8; i++) cluster.client.push({ 0: [{ keys: keysFrom(1 + 30 * i, 30) }] });
+  for (let i = 0; i < 16; i++) cluster.client.push({ 0: [{ keys: keysFrom(1 + 30 * i, 30) }] });
   cluster.settle();
   expect(cluster.owner(0).stream.seq).toBe(1);
   cluster.autoFlush = true;
   stalled.release();
   cluster.advance(1000);
   expect(cluster.client.core.unacknowledged).toBe(0);
-  for (const key of [1, 100, 240]) expect(cluster.read(0, key)).toBe(1);
+  for (const key of [1, 240, 480]) expect(cluster.read(0, key)).toBe(1);
 });
 
 it('rows go in a batch of their own for a push with more new keys than slots', () => {
@@ -64,7 +64,7 @@ it('rows go in a batch of their own for a push with more new keys than slots', (
     const count = 60 * (1 + (i % 10));
     const [ticket] = pushTogether([keysFrom(1 + 10_000 * i, count)]);
     expect(ticket).toMatchObject({ done: true, error: undefined });
-    // Its rows are there when it is acknowledged.
+    // An acknowledged push has its rows.
     expect(cluster.read(0, 10_000 * i + count)).not.toBe(0);
   }
   const life = cluster.owner(0).native.stats()[0]!.life!;
