@@ -360,8 +360,8 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   {
     name: 'batches: a delta may be of any size',
     file: 'shard/owner',
-    from: 'this.native.push(section, maxBatchBytes)',
-    to: 'this.native.push(section)',
+    from: 'this.native.push(taken, maxBatchBytes)',
+    to: 'this.native.push(taken)',
     scenario: {
       test: 'test/core/shard/batch-limit.test.ts',
       because: 'the network of a schedule takes deltas of any size',
@@ -372,7 +372,6 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     file: 'shard/owner',
     from: 'this.flush();\n            if (!this.mayApply)',
     to: 'if (true)',
-    place: 1,
     scenario: {
       test: 'test/core/shard/batch-limit.test.ts',
       because: 'the batch of a turn ends soon after it, so such a push only waits',
