@@ -107,8 +107,10 @@ Napi::Value ShardObject::push(const Napi::CallbackInfo& info) {
   if (!open(info.Env())) return info.Env().Undefined();
   Arguments arguments(info);
   const View section = arguments.bytes();
+  const std::size_t maxDelta = info.Length() > 1 ? arguments.u32() : kMaxDeltaBytes;
   if (!arguments.ok()) return info.Env().Undefined();
-  return Napi::Number::New(info.Env(), static_cast<int>(shard_->push(section)));
+  return Napi::Number::New(info.Env(),
+                           static_cast<int>(shard_->push(section, std::min(maxDelta, kMaxDeltaBytes))));
 }
 
 Napi::Value ShardObject::pull(const Napi::CallbackInfo& info) {

@@ -60,9 +60,10 @@ class OpenBatch {
   std::uint8_t* delta(std::uint32_t place) const { return deltas() + std::size_t{place & ~kAddTo} * stride_; }
 
   /** Size of the arrays in a DELTA section. */
-  std::size_t bytes() const {
-    return alignUp(keySlots_.size() * 4, 8) + keySlots_.size() * 8 + alignUp(rowSlots_.size() * 4, 8) +
-           rowSlots_.size() * stride_;
+  std::size_t bytes() const { return bytesOf(keySlots_.size(), rowSlots_.size()); }
+  /** The same of a batch with so many changes of keys and rows. */
+  std::size_t bytesOf(std::size_t keys, std::size_t rows) const {
+    return alignUp(keys * 4, 8) + keys * 8 + alignUp(rows * 4, 8) + rows * stride_;
   }
 
   /** Writes the header of the table and its arrays (padding included) and returns the end of the arrays. */

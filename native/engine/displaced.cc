@@ -16,9 +16,9 @@ static constexpr float kGoneIdle = 1e30f;
 /** A push displaces `leastSwept` rows in any case, and further ones for each of its new keys: a table may
  * have got too many rows at once, as by a restore. */
 static constexpr std::size_t kDisplacedPerKey = 2;
-/** Where memory is short, a table keeps this part of its slots free: pushes bring more new keys at times than
- * those before them, and a slot is free only after the batch in which its row went. */
-static constexpr std::uint32_t kFreePart = 32;
+/** Where memory is short, a table keeps this part of its slots free, and as many as the largest batch of late
+ * took, but no more than `kMostFreePart`: a slot is free only after the batch in which its row went. */
+static constexpr std::size_t kFreePart = 32, kMostFreePart = 4;
 /** Memory is short, too, if this part more of rows would not fit. */
 static constexpr std::uint32_t kGrowthPart = 8;
 
@@ -28,7 +28,11 @@ std::uint32_t Table::surplusOf(std::size_t newKeys, bool tight) const {
   std::size_t surplus = policy.maxRows && rows > policy.maxRows ? rows - policy.maxRows : 0;
   if (policy.forMemory && newKeys && tight) {
     // Slots that are free are memory that new rows may have: only what they lack is made room for.
-    const std::size_t free = free_.size() + freed_.size(), wanted = newKeys + keySlots() / kFreePart;
+    const std::size_t most =
+        std::min<std::size_t>(std::max(mostWanted_, wanted_ + newKeys), keySlots() / kMostFreePart);
+    const std::size_t places = index_.capacity() - std::min(index_.capacity(), index_.size());
+    const std::size_t free = std::min(free_.size() + freed_.size(), places),
+                      wanted = newKeys + std::max(most, keySlots() / kFreePart);
     if (wanted > free) surplus = std::max(surplus, wanted - free);
   }
   return static_cast<std::uint32_t>(std::min(surplus, leastSwept() + kDisplacedPerKey * newKeys));
@@ -39,7 +43,8 @@ bool Table::isTight(std::size_t newKeys, const Memory& memory) const {
          !memory.allows(costOf(static_cast<std::uint32_t>(newKeys) + keySlots() / kGrowthPart));
 }
 
-void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots) {
+void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots,
+                     const std::vector<std::uint32_t>& kept) {
   const std::size_t known = slots.size();
   candidates_.clear();
   std::size_t looks = std::min(extent_ - std::size_t{first_}, kLeastSwept + kCandidates * (count - known));
@@ -48,6 +53,7 @@ void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::ui
     const std::uint32_t slot = hand_++;
     if (!tags()[slot] || absent_[kRows].has(shapes_[kRows].blockOfSlot(slot))) continue;
     if (std::binary_search(slots.data(), slots.data() + known, slot)) continue;
+    if (std::binary_search(kept.begin(), kept.end(), slot)) continue;
     const Life life = lifeOf(slot);
     if (life.last >= clock) continue;
     const auto age = static_cast<float>(clock - life.last);
@@ -73,8 +79,33 @@ void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::ui
   std::sort(slots.begin(), slots.end());
 }
 
-// The budget is used up, and a table with `forMemory` has too few free slots for the new keys of a push.
-// Those without a slot do not become rows, and their gradients are dropped: so such a push is not refused,
+// The budget is used up, and a table with `forMemory` has too few free slots for the new keys of a push. So
+// many rows go that the new keys find slots in the next batch, where there are so many beside those of the
+// push. True: the open batch has to end.
+bool Shard::makeSlots(const RequestTable& r, const Plan& plan, std::size_t maxDelta) {
+  Table& t = *plan.table;
+  const std::size_t fitting = t.fitting(), newKeys = plan.newTags.size();
+  if (!r.count || newKeys <= fitting) return false;
+  const std::size_t lacking = newKeys - fitting;
+  if (t.freedSlots() < lacking) {
+    const std::size_t bytes = openBytes() + kDeltaTableBytes + t.batch().bytesOf(0, 0),
+                      room = maxDelta - std::min(maxDelta, bytes);
+    const std::size_t count = lacking - t.freedSlots();
+    if (count * (t.spec().stride() + kSlotBytes) > room || !t.batch().expect(count)) return false;
+    kept_.clear();
+    for (const std::uint32_t slot : plan.slots)
+      if (slot < t.extent() && t.tags()[slot]) kept_.push_back(slot);
+    std::sort(kept_.begin(), kept_.end());
+    swept_.clear();
+    const Change change(*this, t);
+    t.displace(count, t.nextStep(), swept_, kept_);
+    if (snapshot_) snapshot_->keep(t, swept_);
+    deleteRows(t, swept_);
+  }
+  return t.freedSlots() >= lacking;
+}
+
+// New keys without a slot do not become rows, and their gradients are dropped: so such a push is not refused,
 // and rows that were not seen for long make room for the next one. New keys have free slots first, see
 // `planPush`.
 void Shard::keepFitting(RequestTable& r, Plan& plan) {

@@ -51,7 +51,7 @@ bool Index::makeRoom(std::size_t count) {
 
 std::size_t Index::bucketsFor(std::size_t count) const {
   std::size_t buckets = buckets_ ? buckets_ : 2;
-  while (count * 100 > buckets * 8 * 65) buckets *= 2;
+  while (count * 100 > buckets * 8 * kFullPart) buckets *= 2;
   return buckets;
 }
 

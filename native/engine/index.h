@@ -37,6 +37,8 @@ class Index {
   /** Enters tags[i] -> i for all of a keys column; zeros are free slots, and of equal tags the first one
    * stays. */
   void build(const std::uint64_t* tags, std::uint32_t count);
+  /** Keys that it may have without growing. */
+  std::size_t capacity() const { return buckets_ * 8 * kFullPart / 100; }
   /** Bytes that `reserve(count)` would add. */
   std::size_t growth(std::size_t count) const;
   void clear();
@@ -59,6 +61,8 @@ class Index {
     std::size_t buckets = 0;
   };
 
+  /** The index grows where more of its places, in a hundred, would be taken. */
+  static constexpr std::size_t kFullPart = 65;
   static Arrays allocate(std::size_t buckets);
   std::size_t bucketsFor(std::size_t count) const;
   void rehash(std::size_t buckets);

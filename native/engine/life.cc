@@ -69,7 +69,7 @@ void Table::changeLife(std::uint32_t slot, Life life, std::uint32_t place) {
 
 // After a change of the rule, all runs may have rows that are gone.
 std::uint32_t Table::turns() const {
-  const std::uint32_t runs = runCount(), ttl = rule_.leastTtl();
+  const std::uint32_t runs = runCount() - firstRun(), ttl = rule_.leastTtl();
   if (!ttl || rule_.hasLines()) return runs;
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{runs} * kSweeps / ttl + 1, runs));
 }
@@ -80,7 +80,7 @@ std::uint32_t Table::sweepOf(std::size_t keys) const {
   const std::size_t most = std::min<std::size_t>(extent_, leastSwept() + kSweptPerKey * keys);
   std::size_t due = 0;
   for (std::uint32_t i = 0, run = turn_; i < turns() && due < most; i++, run++) {
-    if (run >= runs) run = 0;
+    if (run < firstRun() || run >= runs) run = firstRun();
     if (run >= runs_.size() || runs_[run].due <= step) due += kRunSlots;
   }
   return static_cast<std::uint32_t>(std::min(due, most));
@@ -96,7 +96,7 @@ void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
   if (runs_.size() < runs) runs_.resize(runs);
   std::size_t looks = 1 + kLooksPerKey * keys / kRunSlots;
   for (std::uint32_t left = turns(); left && looks; left--) {
-    if (turn_ >= runs) turn_ = 0;
+    if (turn_ < firstRun() || turn_ >= runs) turn_ = firstRun();
     if (runs_[turn_].due <= clock) {
       const Run seen = lookAt(turn_, clock, most, slots);
       if (!seen.due) break;
@@ -104,7 +104,7 @@ void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
       looks--;
     }
     turn_++;
-    if (visited_ < runs) visited_++;
+    if (visited_ < runs - firstRun()) visited_++;
   }
   std::sort(slots.begin(), slots.end());
 }

@@ -29,8 +29,7 @@ Status Shard::checkHeads(const Request& request, bool isPush) {
     const TableSpec& spec = plans_[i].table->spec();
     const RequestTable& r = request.tables[i];
     if (isPush && !r.width) {
-      if (r.lr != kNoRate || (r.count > 1 && r.count > kMaxDeletedBytes / spec.stride()))
-        return Status::BadFrame;
+      if (r.lr != kNoRate) return Status::BadFrame;
       continue;
     }
     if (r.width != (request.mode ? spec.width() : spec.dim)) return Status::DimMismatch;
@@ -117,46 +116,84 @@ std::size_t Shard::costOf() const {
   return cost;
 }
 
-// First the budget, then the system; both before anything changes.
-bool Shard::makeRoom() {
-  const auto isStep = [&](std::size_t i) {
-    return request_.tables[i].width && !request_.mode && plans_[i].table->hasPolicy();
+/** A step of a table with a policy: only such a push makes rows go. */
+bool Shard::isStep(std::size_t at) const {
+  return request_.tables[at].width && !request_.mode && plans_[at].table->hasPolicy();
+}
+
+// Bytes that a part of the push adds to a delta at most, but for the rows that it makes go.
+std::size_t Shard::deltaOf(std::size_t at) const {
+  const Plan& plan = plans_[at];
+  const OpenBatch& batch = plan.table->batch();
+  if (!request_.tables[at].width)
+    return kDeltaTableBytes + batch.bytesOf(plan.slots.size(), plan.slots.size());
+  return kDeltaTableBytes + batch.bytesOf(plan.newTags.size(), plan.tags.size() + plan.others);
+}
+
+// Where the budget does not allow new keys, tables with `forMemory` make room, or drop them.
+Status Shard::makeMemory(std::size_t maxDelta) {
+  std::size_t cost = costOf();
+  if (!cost || memory_->allows(cost)) return Status::Applied;
+  const auto makesRoom = [&](std::size_t i) {
+    const Table& t = *plans_[i].table;
+    return isStep(i) && t.spec().policy.forMemory && t.extent();
   };
-  for (std::size_t i = 0; i < request_.tables.size(); i++) {
+  const std::size_t count = request_.tables.size();
+  for (std::size_t i = 0; i < count; i++) {
+    if (makesRoom(i)) cost -= plans_[i].table->costOf(static_cast<std::uint32_t>(plans_[i].newTags.size()));
+  }
+  if (cost && !memory_->allows(cost)) return Status::MemoryLimit;
+  bool isFull = false;
+  for (std::size_t i = 0; i < count; i++)
+    isFull = (makesRoom(i) && makeSlots(request_.tables[i], plans_[i], maxDelta)) || isFull;
+  if (isFull) return Status::BatchFull;
+  for (std::size_t i = 0; i < count; i++) {
+    if (!makesRoom(i)) continue;
+    plans_[i].displaced = plans_[i].table->surplusOf(plans_[i].newTags.size(), true);
+    keepFitting(request_.tables[i], plans_[i]);
+  }
+  cost = costOf();
+  return cost && !memory_->allows(cost) ? Status::MemoryLimit : Status::Applied;
+}
+
+// First the budget, then the size of the delta, then the system: all before a row of the push changes.
+Status Shard::makeRoom(std::size_t maxDelta) {
+  const std::size_t count = request_.tables.size();
+  for (std::size_t i = 0; i < count; i++) {
     Plan& plan = plans_[i];
     const Table& t = *plan.table;
     const std::size_t newKeys = plan.newTags.size();
     plan.unfit = 0;
     const bool tight = t.spec().policy.forMemory && t.isTight(newKeys, *memory_);
     plan.displaced = isStep(i) ? t.surplusOf(newKeys, tight) : 0;
+    // A table with a policy changes its clock and its rule, and may change its filter.
+    plan.others = t.reserved() + plan.unknown.size() + plan.cleared;
   }
-  std::size_t cost = costOf();
-  if (cost && !memory_->allows(cost)) {
-    for (std::size_t i = 0; i < request_.tables.size(); i++) {
-      Plan& plan = plans_[i];
-      const Table& t = *plan.table;
-      if (!isStep(i) || !t.spec().policy.forMemory || !t.extent()) continue;
-      plan.displaced = t.surplusOf(plan.newTags.size(), true);
-      keepFitting(request_.tables[i], plan);
-    }
-    cost = costOf();
-    if (cost && !memory_->allows(cost)) return false;
-  }
-  for (std::size_t i = 0; i < request_.tables.size(); i++) {
+  if (const Status status = makeMemory(maxDelta); status != Status::Applied) return status;
+  std::size_t bytes = openBytes();
+  for (std::size_t i = 0; i < count; i++) bytes += deltaOf(i);
+  if (bytes > maxDelta) return dirty() ? Status::BatchFull : Status::DeltaLimit;
+  for (std::size_t i = 0; i < count; i++) {
     Plan& plan = plans_[i];
     Table& t = *plan.table;
-    if (!t.makeRoom(static_cast<std::uint32_t>(plan.newTags.size()))) return false;
+    if (!t.makeRoom(static_cast<std::uint32_t>(plan.newTags.size()))) return Status::MemoryLimit;
+    // Rows go as far as the delta has room for them.
+    const std::size_t each = t.spec().stride() + kSlotBytes, room = (maxDelta - bytes) / each;
+    plan.displaced = static_cast<std::uint32_t>(std::min<std::size_t>(plan.displaced, room));
     plan.swept = t.hasPolicy() ? t.sweepOf(plan.tags.size()) : 0;
-    // A table with a policy changes its clock and its rule, and may change its filter.
-    const std::size_t others = t.reserved() + plan.unknown.size() + plan.cleared;
-    if (!t.batch().expect(plan.tags.size() + plan.swept + plan.displaced + others)) return false;
+    plan.swept = static_cast<std::uint32_t>(std::min<std::size_t>(plan.swept, room - plan.displaced));
+    bytes += (std::size_t{plan.displaced} + plan.swept) * each;
+    if (!t.batch().expect(plan.tags.size() + plan.swept + plan.displaced + plan.others))
+      return Status::MemoryLimit;
   }
-  for (const Plan& plan : std::span(plans_).first(request_.tables.size()))
+  for (const Plan& plan : std::span(plans_).first(count)) {
+    plan.table->noteWanted(plan.newTags.size() + plan.unfit);
     plan.table->countRefused(plan.unfit + plan.refused);
-  return true;
+  }
+  return Status::Applied;
 }
 
-Status Shard::push(View section) {
+Status Shard::push(View section, std::size_t maxDelta) {
   missing_.clear();
   needed_.clear();
   if (!parseRequest(section, true, request_)) return Status::BadFrame;
@@ -178,7 +215,7 @@ Status Shard::push(View section) {
     settleMissing();
     return Status::Absent;
   }
-  if (!makeRoom()) return Status::MemoryLimit;
+  if (const Status status = makeRoom(maxDelta); status != Status::Applied) return status;
   for (std::size_t i = 0; i < request_.tables.size(); i++) {
     Plan& plan = plans_[i];
     const Change change(*this, *plan.table);

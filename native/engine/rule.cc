@@ -57,7 +57,7 @@ void Table::writeFirstRule() {
 }
 
 void Table::dropLines() {
-  if (!rule_.hasLines() || visited_ < runCount()) return;
+  if (!rule_.hasLines() || visited_ < runCount() - firstRun()) return;
   Rule next = rule_;
   next.dropLines();
   writeRule(next);

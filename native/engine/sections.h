@@ -26,9 +26,8 @@ constexpr std::uint32_t rateBits(float rate) {
   return rate == 0 ? kZeroRate : std::bit_cast<std::uint32_t>(rate);
 }
 
-/** Bytes of rows that one push may delete from a table, as a push brings no more of them; one row it always
- * may. */
-inline constexpr std::size_t kMaxDeletedBytes = std::size_t{64} << 20;
+/** A delta is never larger, so that it fits a frame (64 MiB) beside the largest header. */
+inline constexpr std::size_t kMaxDeltaBytes = std::size_t{56} << 20;
 
 struct RequestTable {
   std::uint32_t table, count, width;  // of a push, a width of 0: the rows of the keys are deleted
@@ -60,5 +59,7 @@ bool repeats(std::vector<std::uint32_t>& ids);
 
 inline constexpr std::size_t kRequestTableBytes = 16;
 inline constexpr std::size_t kDeltaTableBytes = 24;
+/** A delta's bytes of a row beside the row, where its key changes, too: two slots and a key. */
+inline constexpr std::size_t kSlotBytes = 16;
 
 }  // namespace kintsugi

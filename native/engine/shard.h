@@ -87,7 +87,10 @@ class Shard {
   Fault checkExtents(const std::vector<ExtentOf>& extents) const;
   const Table* table(std::uint32_t id) const;
 
-  Status push(View section);
+  /** Applied, or a status and no row of the push is changed. BatchFull: it waits for the next batch, because
+   * the delta would be larger than `maxDelta`, or because rows that go in the open one make room for it; that
+   * one is not empty, and the push is offered again after it. DeltaLimit: its delta alone may be larger. */
+  Status push(View section, std::size_t maxDelta = kMaxDeltaBytes);
   /** Fills what `allocate` returns, if the answer is Applied. */
   Status pull(View section, const Allocate& allocate);
   const BlockPairs& missing() const { return missing_; }
@@ -191,6 +194,7 @@ class Shard {
     std::vector<std::uint64_t> newTags;  // pushes: distinct, in order of first occurrence
     std::uint32_t swept = 0;             // pushes: rows that are gone and may be evicted
     std::uint32_t displaced = 0;         // pushes: rows that make room for new ones
+    std::size_t others = 0;              // pushes: slots without keys that may change
     std::size_t unfit = 0;               // pushes: new keys without a slot, see `keepFitting`
     std::vector<std::uint8_t> kept;      // rows of the others
     std::vector<Unknown> unknown;        // pushes: keys without a row, where a table filters
@@ -207,8 +211,12 @@ class Shard {
   void planPush(RequestTable& r, Plan& plan);
   void planDeletion(Plan& plan);
   void needRows(const Plan& plan);
-  bool makeRoom();
+  Status makeRoom(std::size_t maxDelta);
+  Status makeMemory(std::size_t maxDelta);
+  bool isStep(std::size_t at) const;
   std::size_t costOf() const;
+  std::size_t deltaOf(std::size_t at) const;
+  bool makeSlots(const RequestTable& r, const Plan& plan, std::size_t maxDelta);
   void keepFitting(RequestTable& r, Plan& plan);
   void settleMissing();
   void addKeys(const Plan& plan, bool initialize);
@@ -280,7 +288,7 @@ class Shard {
   std::vector<std::uint32_t> inverse_;  // for each key of the request its rank
   std::vector<float> gradients_;
   std::vector<float> initial_;
-  std::vector<std::uint32_t> sightings_, admittedSlots_, admittedPlaces_, swept_, gone_, ranks_;
+  std::vector<std::uint32_t> sightings_, admittedSlots_, admittedPlaces_, swept_, gone_, ranks_, kept_;
 };
 
 }  // namespace kintsugi

@@ -15,6 +15,8 @@ enum class Status : int {
   MemoryLimit = 5,
   BadFrame = 6,
   BadArgument = 7,
+  BatchFull = 8,
+  DeltaLimit = 9,
 };
 
 struct [[nodiscard]] Fault {

@@ -9,6 +9,8 @@ namespace kintsugi {
 static constexpr std::size_t kLeastRemoved = 1024, kRowsPerRemoved = 4;
 /** Distance of prefetch, in keys. */
 static constexpr std::size_t kAhead = 16;
+/** Each batch takes this part off what the largest one of late wanted. */
+static constexpr std::size_t kForgotten = 64;
 
 Table::Table(Memory& memory, const TableSpec& spec)
     : spec_(spec),
@@ -122,6 +124,8 @@ std::vector<std::uint64_t> Table::removedSince(std::uint32_t since, const Servin
 
 void Table::closeBatch() {
   batch_.clear();
+  mostWanted_ = std::max(wanted_, mostWanted_ - (mostWanted_ + kForgotten - 1) / kForgotten);
+  wanted_ = 0;
   free_.insert(free_.end(), freed_.begin(), freed_.end());
   freed_.clear();
 }

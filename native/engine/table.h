@@ -56,6 +56,14 @@ class Table {
   void noteClock(std::uint32_t stamp);
   /** Slots below the extent that have no key. */
   const std::vector<std::uint32_t>& freeSlots() const { return free_; }
+  /** Slots that are free after the batch. */
+  std::size_t freedSlots() const { return freed_.size(); }
+  /** New keys that have room without more memory. */
+  std::size_t fitting() const {
+    return std::min(free_.size(), index_.capacity() - std::min(index_.capacity(), index_.size()));
+  }
+  /** A push to the open batch has so many new keys. */
+  void noteWanted(std::size_t newKeys) { wanted_ += newKeys; }
   std::size_t bytes() const {
     return columns_[kKeys].bytes() + columns_[kRows].bytes() + index_.bytes() + stamps_.bytes() +
            removals_.bytes() + runBytes_.bytes();
@@ -161,8 +169,9 @@ class Table {
   /** Memory is short for a table with so many new keys. */
   bool isTight(std::size_t newKeys, const Memory& memory) const;
   /** Adds rows that were not seen for long, and not in step `clock`, to those that go, up to `count` slots in
-   * all, and counts them. Slots are ascending before and after. */
-  void displace(std::size_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots);
+   * all, and counts them. Slots are ascending before and after; `kept`, ascending, stay. */
+  void displace(std::size_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots,
+                const std::vector<std::uint32_t>& kept = {});
 
   /** The slot that the `n`-th new key from now would get: free slots first, then beyond the extent. */
   std::uint64_t slotForNew(std::uint32_t n) const;
@@ -227,6 +236,8 @@ class Table {
   void writeRule(const Rule& rule);
   std::uint8_t* ruleAt() const { return row(ruleSlot_); }
   std::uint32_t runCount() const { return extent_ / kRunSlots + (extent_ % kRunSlots != 0); }
+  /** The first run that may have keys: those before it have a filter alone. */
+  std::uint32_t firstRun() const { return std::min(first_ / kRunSlots, runCount()); }
   /** Runs that have their turn in a step. */
   std::uint32_t turns() const;
   /** Slots that are looked at together. */
@@ -265,6 +276,8 @@ class Table {
   std::uint32_t extent_ = 0;
   std::vector<std::uint32_t> free_;   // the last one is used first
   std::vector<std::uint32_t> freed_;  // in the open batch, where a slot has one change of its key
+  std::size_t wanted_ = 0;            // new keys of the open batch
+  std::size_t mostWanted_ = 0;        // of one batch, of late
   bool ready_ = true;
   LifeCounts counts_;
   std::uint32_t reserved_ = 0;  // slots of the clock and the rule

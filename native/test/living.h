@@ -25,8 +25,18 @@ inline PartData gradients(const TableSpec& spec, std::vector<std::uint64_t> keys
   return part;
 }
 
-inline void pushed(Shard& shard, const PartData& part, std::uint32_t mode = 0) {
-  CHECK(shard.push(view(encode(mode, {part}, true))) == Status::Applied);
+/** As an owner does: a push that finds no room in the open batch comes again after it. Returns the batches
+ * that ended for it. */
+inline int pushed(Shard& shard, const PartData& part, std::uint32_t mode = 0) {
+  for (int ended = 0;; ended++) {
+    const Status status = shard.push(view(encode(mode, {part}, true)));
+    if (status != Status::BatchFull) {
+      CHECK(status == Status::Applied);
+      return ended;
+    }
+    CHECK(shard.dirty());
+    flushed(shard);
+  }
 }
 
 /** Keys that follow one another. */

@@ -151,6 +151,12 @@ export function filterProblem(row: RowOf, shards: number): string | undefined {
   return `policy: bloom needs ${each} in each of ${shards} shards, and ${most}`;
 }
 
+/** Bytes of the filter of a table, with clock and rule, in one of so many shards. */
+export function filterBytes(row: RowOf, shards: number): number {
+  const policy = row.policy && policyOfShard(row.policy, Math.max(1, shards));
+  return ownSlots({ ...row, policy }) * (rowStride(row) + KEY_BYTES);
+}
+
 /** A table as one of so many shards that take no pushes has it. */
 export function filtered<Table extends RowOf>(table: Table, shards: number): Table {
   const { policy } = table;

@@ -75,6 +75,14 @@ export const PushStatus = {
   BAD_FRAME: 6,
   /** The push has a learning rate, and the optimizer of a table takes none. */
   BAD_ARGUMENT: 7,
+  /**
+   * The push finds no room in the open batch, which is not empty: its delta would be larger than it may be,
+   * or rows go in it so that new keys find slots. It is to come again after `flush`. No row of it was
+   * changed.
+   */
+  BATCH_FULL: 8,
+  /** The delta of the push alone might be larger than it may be. Nothing was changed. */
+  DELTA_LIMIT: 9,
 } as const;
 
 export interface TableStats {
@@ -112,8 +120,11 @@ export interface NativeShard {
   adopt(table: number, extent: number): void;
   /** @throws BAD_FRAME, BAD_ARGUMENT when `adopt` would refuse one of them, or its stride is another */
   checkExtents(extents: readonly Extent[]): void;
-  /** Applies a REQUEST section and adds its deltas to the open batch: all of it or nothing. */
-  push(section: Uint8Array): number;
+  /**
+   * Applies a REQUEST section and adds its deltas to the open batch: all of it or nothing. The batch has no
+   * more bytes than `maxDelta` then. Default, and the most: 56 MiB.
+   */
+  push(section: Uint8Array, maxDelta?: number): number;
   /** ROWS for a REQUEST section, in `into` from byte `at` on if they fit; or a status other than APPLIED. */
   pull(section: Uint8Array, into?: Uint8Array, at?: number): Uint8Array | number;
   /** The absent blocks that made the last `push` or `pull` answer ABSENT. */

@@ -313,6 +313,8 @@ export interface Heartbeat {
   /** Rows of each data shard that is complete. */
   owned: [g: number, m: number, rows: number][];
   bytes: number;
+  /** Bytes of its budget of memory; absent: it has none, or an older program. */
+  limit?: number;
   rows: number;
   /**
    * The seats of this node: `seat` is m for data shard m, k + j for parity j; `load` counts requests and

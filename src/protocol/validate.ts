@@ -236,6 +236,7 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
     recoveries: optional(list(recovery)),
     owned: list(tuple(natural, natural, natural)),
     bytes: natural,
+    limit: optional(natural),
     rows: natural,
     held: optional(list(tuple(natural, natural, natural, natural))),
   },

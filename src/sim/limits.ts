@@ -41,5 +41,7 @@ function answerLimits(seed: number, retry: number): Partial<Policy> {
     maxAnswerBytes: random.pick(limits),
     answerStallMs: retry * random.pick([1, 3]),
     maxDeltaBytes: random.pick([1 << 12, 1 << 15, DEFAULT_POLICY.maxDeltaBytes]),
+    // Each push has room in a batch of its own.
+    maxBatchBytes: random.pick([1 << 12, DEFAULT_POLICY.maxBatchBytes]),
   };
 }

@@ -405,6 +405,7 @@ export class PsNode {
       inc,
       epoch: map.epoch,
       bytes: memory.usedBytes,
+      ...(memory.limitBytes > 0 && { limit: memory.limitBytes }),
       ...report,
     });
   }

@@ -21,7 +21,9 @@ export interface LostShard {
   blocks: number;
 }
 
-type ReportedNode = Required<Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>>;
+type ReportedNode = Required<Pick<Heartbeat, 'bytes' | 'rows' | 'recoveries'>> & {
+  limit: number | undefined;
+};
 
 export class Reports {
   /** The newest report of each node. */
@@ -62,14 +64,14 @@ export class Reports {
   /** True when something is complete that was not known to be. */
   learn(from: PeerId, heartbeat: Heartbeat, now: number): boolean {
     this.follow();
-    const { inc, bytes, rows } = heartbeat;
+    const { inc, bytes, rows, limit } = heartbeat;
     const owns = (g: number, m: number, gen?: number): boolean => {
       const entry = this.groups[g]?.data[m];
       return entry?.node === from && entry.inc === inc && (gen === undefined || gen === entry.gen);
     };
     const known = heartbeat.recoveries ?? this.nodes.get(from)?.recoveries ?? [];
     const recoveries = known.filter(({ g, m, gen }) => owns(g, m, gen));
-    this.nodes.set(from, { bytes, rows, recoveries });
+    this.nodes.set(from, { bytes, rows, recoveries, limit });
     for (const [g, seat, size, count] of heartbeat.held ?? [])
       if (owns(g, seat) || this.holdsParity(from, inc, g, seat)) this.loads.update(g, seat, size, count, now);
     for (const [g, m, count] of heartbeat.owned) if (owns(g, m)) put(this.shardRows, g, m, count);

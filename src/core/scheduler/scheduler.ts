@@ -121,7 +121,7 @@ export class Scheduler {
     this.saver = new Saver(ledger, policy, this.samples, this.sessions, reports);
     this.restorer = new Restorer(ledger, policy, this.sessions, reports, facts, placing);
     this.ownersMaps = new OwnersMaps(ledger, liveness, reports);
-    this.tables = new TableBook(ledger, policy, this.ownersMaps);
+    this.tables = new TableBook(ledger, policy, this.ownersMaps, reports);
     this.replicas = new Replicas(ledger);
     // News for peers and people.
     this.lateMaps = new LateMaps(ledger, policy);

@@ -1,5 +1,6 @@
 /** The tables of a job by name: how they come and go, and how their settings change. */
 import type { ErrorCode } from '../../common/errors.js';
+import { filterBytes } from '../../engine/filters.js';
 import { fixedSettingOf, type OptimizerChanges, settingText } from '../../engine/optimizers.js';
 import { isSamePolicy, policyText } from '../../engine/policies.js';
 import { limitText } from '../../protocol/limits.js';
@@ -22,6 +23,7 @@ import type { SchedulerPolicy } from '../shared/policy.js';
 import { questionsKey } from './entries.js';
 import type { Ledger } from './ledger.js';
 import type { OwnersMaps } from './owners-maps.js';
+import type { Reports } from './reports.js';
 import { forgetTable, noteQuestion } from './setting-questions.js';
 
 /** Tables that the engine takes in a shard (`kMaxTables`): a higher `maxTables` holds as this. */
@@ -48,6 +50,7 @@ export class TableBook {
     private readonly ledger: Ledger,
     private readonly policy: Pick<SchedulerPolicy, 'maxTables'>,
     private readonly owners: OwnersMaps,
+    private readonly reports: Pick<Reports, 'nodes'>,
   ) {}
 
   /** `drop` takes tables away here, too. So of each list those are new that come after the ones before. */
@@ -194,6 +197,8 @@ export class TableBook {
       const known = changed.get(spec.name) ?? names.get(spec.name);
       const wanted = onlyKnownTable(spec);
       if (!known) {
+        const tooLarge = this.largeFilter(wanted, map);
+        if (tooLarge) return refuse('MEMORY_LIMIT', `table "${spec.name}": ${tooLarge}`);
         if (all.length >= limit) return refuse('LIMIT', tooMany(all.length + 1, limit));
         all.push({ ...wanted, id: lastTableOf({ ...map, tables: all }) + 1 });
         changed.set(spec.name, all.at(-1)!);
@@ -209,6 +214,20 @@ export class TableBook {
     const asked = specs.map(({ name }) => changed.get(name) ?? names.get(name)!);
     const others = map.tables.flatMap((before, i) => (all[i] === before ? [] : [[before, all[i]!] as const]));
     return { all: changed.size > 0 ? all : map.tables, asked, others };
+  }
+
+  /** The filter of a table alone takes more than some PS has; undefined: it does not, as far as is known. */
+  private largeFilter(spec: Omit<TableSpec, 'id'>, map: ClusterMap): string | undefined {
+    const limits = [...this.reports.nodes.values()].flatMap(({ limit }) => limit ?? []);
+    const pool = map.pools.find(({ name }) => name === spec.pool);
+    if (limits.length === 0 || !pool || !spec.policy?.bloom) return undefined;
+    const { k, r, groups } = pool;
+    const seats = Math.ceil((groups * (k + r)) / this.reports.nodes.size);
+    const [bytes, limit] = [filterBytes(spec, k * groups) * seats, Math.min(...limits)];
+    if (bytes <= limit) return undefined;
+    const [needed, most] = [bytes, limit].map((each) => `${Math.ceil(each / 2 ** 20)} MiB`);
+    const help = 'take a lower capacity, or a higher error';
+    return `policy: bloom needs ${needed} of a PS, whose --memory is ${most}: ${help}`;
   }
 }
 

@@ -27,7 +27,6 @@ import { WaitingPushes } from './waiting-pushes.js';
 
 /** Pushes of one batch, because one header names them all. */
 const MAX_OPEN_IDS = 16_384;
-
 /** The delta of a batch that no sink follows. */
 const NOTHING = new Uint8Array(0);
 
@@ -145,9 +144,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     if (this.recovery.unrecoverable) this.giveUp();
   }
 
-  /**
-   * Applies a push or answers it. 'wait': it has to wait in its client's line. 'gap': the client was told.
-   */
+  /** Applies a push or answers it. 'wait': it has to, in its client's line. 'gap': the client was told. */
   private offer(client: PeerId, cseq: number, section: Uint8Array): 'done' | 'wait' | 'gap' {
     const last = this.head.last(client);
     if (cseq <= last) {
@@ -171,12 +168,14 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
       return 'gap';
     }
     if (!this.mayApply) return 'wait';
-    const { maxOpenBytes } = this.host.policy;
-    if (this.native.openBytes > maxOpenBytes || this.openIds.length > MAX_OPEN_IDS) {
+    const { openBytes } = this.native;
+    const isFull = openBytes > this.host.policy.maxOpenBytes || this.openIds.length > MAX_OPEN_IDS;
+    let status = isFull ? PushStatus.BATCH_FULL : this.apply(section);
+    while (status === PushStatus.BATCH_FULL) {
       this.flush();
       if (!this.mayApply) return 'wait';
+      status = this.apply(section);
     }
-    const status = this.apply(section);
     if (status === PushStatus.ABSENT) {
       this.recovery.demandMissing();
       return 'wait';
@@ -200,11 +199,13 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   }
 
   private apply(section: Uint8Array): number {
+    const { maxSectionBytes, maxBatchBytes } = this.host.policy;
     if (section.byteLength === 0) return WITHDRAWN;
-    if (section.byteLength > this.host.policy.maxSectionBytes) return TOO_LARGE;
-    const status = this.native.push(section);
+    if (section.byteLength > maxSectionBytes) return TOO_LARGE;
+    const push = (taken: Uint8Array) => this.native.push(taken, maxBatchBytes);
+    const status = push(section);
     // Rule 47: a client may have an older map. Its push to tables that are gone came before the drop.
-    return status === PushStatus.UNKNOWN_TABLE ? this.native.push(this.host.gone.push(section)) : status;
+    return status === PushStatus.UNKNOWN_TABLE ? push(this.host.gone.push(section)) : status;
   }
 
   /** Clients with pushes here. The session of none of them is known to have ended. */
@@ -267,7 +268,6 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   }
 
   // ---- StreamOwner
-
   extents(): Extent[] {
     return this.native.extents();
   }

@@ -18,4 +18,5 @@ export const REFUSALS: Record<number, Refusal> = {
   [PushStatus.MEMORY_LIMIT]: 'MEMORY_LIMIT',
   [PushStatus.BAD_FRAME]: 'BAD_FRAME',
   [PushStatus.BAD_ARGUMENT]: 'BAD_ARGUMENT',
+  [PushStatus.DELTA_LIMIT]: 'LIMIT',
 };

@@ -2,6 +2,8 @@
  * The named limits and timers of the core, in one place. Times in milliseconds of the clock that inputs
  * carry.
  */
+import { MAX_FRAME_BYTES, MAX_HEADER_BYTES } from '../../protocol/frame.js';
+
 export interface Policy {
   /** An unanswered Open, Start, Recover or Want is repeated after this time. */
   retryMs: number;
@@ -16,12 +18,17 @@ export interface Policy {
    */
   maxDeltaBytes: number;
   /**
-   * A larger section of a push is refused with LIMIT: its delta (up to 4 times as large) would not fit a
-   * frame.
+   * A larger section of a push is refused with LIMIT: of a table without a filter its delta, up to 4 times as
+   * large, would not fit a frame.
    */
   maxSectionBytes: number;
   /** An open batch of more than this is sent before another push joins it. */
   maxOpenBytes: number;
+  /**
+   * A delta is never larger. A push that would make it so waits for the next batch, and one that might do so
+   * alone is refused with LIMIT. The standard fits a frame beside the largest header, and is the most.
+   */
+  maxBatchBytes: number;
   /**
    * Bytes of rows of one shard in one pull. More are refused with LIMIT: they would not fit a message.
    */
@@ -125,6 +132,7 @@ export const DEFAULT_POLICY: Policy = {
   maxDeltaBytes: 1 << 30,
   maxSectionBytes: 12 << 20,
   maxOpenBytes: 8 << 20,
+  maxBatchBytes: MAX_FRAME_BYTES - MAX_HEADER_BYTES,
   maxRowsBytes: 32 << 20,
   maxAnswerBytes: 128 << 20,
   answerStallMs: 2000,

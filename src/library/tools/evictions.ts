@@ -1,8 +1,11 @@
 /** Rows of a table that a policy would let go, counted without a change to them. */
 import { KintsugiError } from '../../common/errors.js';
 import { checkInteger, checkOptions, checkSignal, type OptionKeys } from '../../common/options.js';
-import { policyProblem, type TablePolicy } from '../../engine/policies.js';
+import { loadNative } from '../../engine/native.js';
+import { policyOfShard, policyProblem, type TablePolicy } from '../../engine/policies.js';
+import { shardCount } from '../../protocol/map.js';
 import type { Client } from '../client/client.js';
+import { poolOfTable } from '../client/scan.js';
 import { showTable } from './tables.js';
 
 /** Options of {@link plannedEvictions}. */
@@ -27,7 +30,7 @@ export interface PlannedEvictions {
   rare: number;
   /** Rows of these that would go by `l2Below`. */
   faint: number;
-  /** Rows of these that would go because more are left than `maxRows`. */
+  /** Rows of these that would go because more are left in a shard than its part of `maxRows`. */
   displaced: number;
   /** Rows that stay, and that `counter` would not admit yet. */
   refused: number;
@@ -74,19 +77,27 @@ export async function plannedEvictions(
   const policy = options.policy ?? spec.policy;
   const found = { rows: 0, expired: 0, rare: 0, faint: 0, displaced: 0, refused: 0 };
   const width = client.rowWidth(spec);
+  const shards = shardCount(poolOfTable(client.clusterMap, spec));
+  /** Rows that are left, by shard. */
+  const left = new Array<number>(shards).fill(0);
   for await (const { keys, rows } of client.scan(name, { select: 'rows', signal })) {
     const words = new Uint32Array(rows.buffer, rows.byteOffset, rows.length);
     found.rows += keys.length;
-    for (let end = width; end <= words.length; end += width) {
-      const values = rows.subarray(end - width, end - width + spec.dim);
-      const reason = reasonOf(policy, words[end - 2]! + steps, words[end - 1]!, values);
-      if (reason) found[reason]++;
+    const { order, starts } = loadNative().partition(keys, shards);
+    for (let shard = 0; shard < shards; shard++) {
+      for (const at of order.subarray(starts[shard]!, starts[shard + 1]!)) {
+        const end = (at + 1) * width;
+        const values = rows.subarray(end - width, end - width + spec.dim);
+        const reason = reasonOf(policy, words[end - 2]! + steps, words[end - 1]!, values);
+        if (reason) found[reason]++;
+        if (!reason || reason === 'refused') left[shard]!++;
+      }
     }
   }
-  const left = found.rows - found.expired - found.rare - found.faint;
-  found.displaced = Math.max(0, left - (policy.maxRows ?? left));
+  const most = policyOfShard(policy, shards).maxRows ?? Number.POSITIVE_INFINITY;
+  found.displaced = left.reduce((sum, rows) => sum + Math.max(0, rows - most), 0);
   const { table } = await showTable(client, name);
-  const gone = found.rows - left + found.displaced;
+  const gone = found.expired + found.rare + found.faint + found.displaced;
   const bytes = table.rows > 0 ? Math.round(table.bytes / table.rows) * gone : 0;
   return { policy, steps, ...found, waiting: Math.max(0, table.rows - found.rows), bytes };
 }

@@ -78,4 +78,14 @@ export const LIFE_MUTANTS: readonly Mutant[] = [
       because: 'no table of a schedule is dropped and comes without its policy',
     },
   },
+  {
+    name: 'life: a filter may be larger than the memory of a PS',
+    file: 'scheduler/tables',
+    from: 'if (bytes <= limit)',
+    to: 'if (true)',
+    scenario: {
+      test: 'test/core/scheduler/policies.test.ts',
+      because: 'the nodes of a schedule have no budget',
+    },
+  },
 ];

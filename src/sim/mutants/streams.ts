@@ -347,4 +347,44 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
       because: 'the system gives the simulator all the memory that it asks for',
     },
   },
+  {
+    name: 'batches: a push without room in one is refused',
+    file: 'shard/owner',
+    from: 'while (status === PushStatus.BATCH_FULL)',
+    to: 'while (false)',
+    scenario: {
+      test: 'test/core/shard/batch-limit.test.ts',
+      because: 'few batches of a schedule are that large',
+    },
+  },
+  {
+    name: 'batches: a delta may be of any size',
+    file: 'shard/owner',
+    from: 'this.native.push(taken, maxBatchBytes)',
+    to: 'this.native.push(taken)',
+    scenario: {
+      test: 'test/core/shard/batch-limit.test.ts',
+      because: 'the network of a schedule takes deltas of any size',
+    },
+  },
+  {
+    name: 'batches: a full one does not end',
+    file: 'shard/owner',
+    from: 'this.flush();\n            if (!this.mayApply)',
+    to: 'if (true)',
+    scenario: {
+      test: 'test/core/shard/batch-limit.test.ts',
+      because: 'the batch of a turn ends soon after it, so such a push only waits',
+    },
+  },
+  {
+    name: 'batches: the next one begins while too much is uncommitted',
+    file: 'shard/owner',
+    from: "if (!this.mayApply)\n                return 'wait';\n            status",
+    to: 'status',
+    scenario: {
+      test: 'test/core/shard/batch-limit.test.ts',
+      because: 'a schedule does not count the bytes of one shard',
+    },
+  },
 ];

@@ -112,3 +112,21 @@ it('a table whose filter no shard could have is refused, and nobody dies of it',
   expect(answer).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('bloom needs') });
   expect(cluster.map.tables.some(({ name }) => name === 'big')).toBe(false);
 });
+
+it('have no filter that is larger than the memory of a PS', () => {
+  cluster = new Cluster({ k: 2, r: 1, clients: 1, tables: [tableSpec('plain')], memoryLimit: 8 << 20 });
+  cluster.advance(2000);
+  const bloom = { sightings: 2, capacity: 100_000, error: 0.01 };
+  const answered = (capacity: number) => {
+    const specs = [{ ...tableSpec('t'), policy: { bloom: { ...bloom, capacity } } }];
+    const id = ask({ t: 'createTables', specs });
+    return cluster.sent('tablesCreated').find((each) => each.message.id === id)!.message;
+  };
+  expect(answered(10_000_000)).toMatchObject({
+    code: 'MEMORY_LIMIT',
+    message: expect.stringMatching(/table "t": policy: bloom needs \d+ MiB of a PS, whose --memory is 8 MiB/),
+  });
+  expect(cluster.map.tables).toHaveLength(1);
+  expect(answered(100_000).code).toBeUndefined();
+  expect(cluster.map.tables).toHaveLength(2);
+});

@@ -1,0 +1,156 @@
+// Room that a push needs: slots for its new keys where memory is short, and a frame for its delta.
+
+#include "engine/batch.h"
+#include "test/living.h"
+
+namespace kintsugi::test {
+namespace {
+
+LifePolicy byMemory() {
+  LifePolicy policy;
+  policy.forMemory = true;
+  return policy;
+}
+
+LifePolicy counting(std::uint32_t slots) {
+  LifePolicy policy;
+  policy.filter = {2, slots, 3, 1u << 24};
+  return policy;
+}
+
+}  // namespace
+
+TEST(pushes_of_one_batch_find_slots_where_memory_is_short) {
+  const TableSpec spec = living(byMemory());
+  const auto memory = std::make_shared<Memory>(1 << 20);
+  Shard shard(memory, 0, 1, 1);
+  CHECK(!shard.addTable(spec));
+  std::uint64_t next = 0;
+  int ended = 0;
+  for (int batch = 0; batch < 300; batch++) {
+    for (int push = 0; push < 1 + batch % 8; push++, next += 150) {
+      ended += pushed(shard, gradients(spec, range(next, 150)));
+      CHECK(memory->used() <= memory->limit());
+    }
+    flushed(shard);
+  }
+  const TableStats stats = shard.stats()[0];
+  CHECK_EQ(stats.counts.refused, 0u);
+  CHECK_EQ(stats.counts.displaced, next - stats.rows);
+  // As many slots are free as a batch takes, so few batches end early.
+  CHECK(ended < 10);
+  CHECK(shard.totalsAreRight());
+}
+
+TEST(rows_go_in_a_batch_of_their_own_for_a_push_with_more_new_keys_than_free_slots) {
+  const TableSpec spec = living(byMemory());
+  const auto memory = std::make_shared<Memory>(1 << 20);
+  Shard shard(memory, 0, 1, 1);
+  CHECK(!shard.addTable(spec));
+  std::uint64_t next = 0;
+  for (; !shard.stats()[0].counts.displaced; next += 20) {
+    pushed(shard, gradients(spec, range(next, 20)));
+    flushed(shard);
+  }
+  memory->charge(memory->limit() - memory->used());
+  const std::size_t before = shard.stats()[0].rows;
+  // Some of its keys have rows: these stay.
+  std::vector<std::uint64_t> keys = range(next - 100, 100);
+  for (std::uint64_t i = 0; i < before / 2; i++) keys.push_back(next + i);
+  const Bytes section = encode(0, {gradients(spec, keys)}, true);
+  CHECK(shard.push(view(section)) == Status::BatchFull);
+  for (std::uint64_t i = 0; i < 100; i++) CHECK(has(shard, spec, next - 100 + i));
+  CHECK(!has(shard, spec, next) && shard.totalsAreRight());
+  // The delta has what went.
+  CHECK(flushed(shard).size() > before / 3 * spec.stride());
+  CHECK(shard.push(view(section)) == Status::Applied);
+  for (const std::uint64_t key : keys) CHECK(has(shard, spec, key));
+  CHECK_EQ(shard.stats()[0].counts.refused, 0u);
+  CHECK(memory->used() <= memory->limit() && shard.totalsAreRight());
+}
+
+TEST(no_push_makes_a_delta_that_is_larger_than_a_frame) {
+  const TableSpec spec =
+      withPolicy(tableSpec(3, 1, OptimizerKind::Adam, InitializerKind::Zeros), counting(1 << 20));
+  const auto held = shardWith(spec);
+  Shard& shard = *held;
+  // Each key of the second push gets a row, and takes what it counted out of the filter.
+  const auto sections = [&](std::size_t count) {
+    return encode(0, {gradients(spec, range(0, count))}, true);
+  };
+  const Bytes whole = sections(1 << 20);
+  CHECK(whole.size() < (std::size_t{12} << 20) + 4096);
+  CHECK(shard.push(view(whole)) == Status::Applied);
+  CHECK(shard.push(view(whole)) == Status::BatchFull);
+  CHECK(flushed(shard).size() <= kMaxDeltaBytes);
+  CHECK(shard.push(view(whole)) == Status::DeltaLimit);
+  CHECK(!shard.dirty() && shard.rows() == 0);
+  CHECK(shard.push(view(sections(500'000))) == Status::Applied);
+  CHECK_EQ(shard.rows(), 500'000u);
+  CHECK(flushed(shard).size() <= kMaxDeltaBytes);
+}
+
+TEST(a_delta_is_never_larger_than_its_limit) {
+  for (const std::uint32_t dim : {1, 5, 200}) {
+    LifePolicy policy = counting(300);
+    policy.ttl = 20;
+    policy.maxRows = 100;
+    const TableSpec spec =
+                        withPolicy(tableSpec(3, dim, OptimizerKind::Adam, InitializerKind::Uniform), policy),
+                    plain = tableSpec(4, 2, OptimizerKind::Adagrad, InitializerKind::Uniform);
+    const auto held = shardWith(spec);
+    Shard& shard = *held;
+    CHECK(!shard.addTable(plain));
+    const std::size_t limit = 40 * spec.stride() + 8000;
+    Random random(seed + dim);
+    std::size_t full = 0, refused = 0, applied = 0;
+    for (int step = 0; step < 4000; step++) {
+      PartData part = gradients(spec, {}), other = gradients(plain, {});
+      for (std::uint32_t left = random.below(random.chance(10) ? 200 : 30); left; left--)
+        (random.chance(80) ? part : other).keys.push_back(random.below(600));
+      for (PartData* each : {&part, &other}) {
+        if (random.chance(10)) each->width = 0;
+        each->rows.assign(each->keys.size() * each->width, 0.25f);
+      }
+      const Bytes section = encode(0, {part, other}, true);
+      Status status = shard.push(view(section), limit);
+      if (status == Status::BatchFull) {
+        full++;
+        CHECK(shard.dirty());
+        CHECK(flushed(shard).size() <= limit);
+        status = shard.push(view(section), limit);
+      }
+      if (status == Status::DeltaLimit) {
+        CHECK(!shard.dirty());
+        refused++;
+      } else {
+        CHECK(status == Status::Applied);
+        applied++;
+      }
+      CHECK(shard.openBytes() <= limit);
+      CHECK(shard.totalsAreRight());
+    }
+    CHECK(full > 50 && refused > 5 && applied > 1000);
+    const LifeCounts counts = shard.table(spec.id)->counts();
+    CHECK(counts.displaced > 100 && counts.expired > 100);
+  }
+}
+
+TEST(no_turn_of_a_sweep_goes_to_slots_of_a_filter) {
+  LifePolicy policy = counting(64 * 200);
+  policy.ttl = 20;
+  const TableSpec spec = living(policy);
+  const auto held = shardWith(spec);
+  Shard& shard = *held;
+  const auto push = [&](std::uint64_t key) {
+    pushed(shard, gradients(spec, {key}));
+    flushed(shard);
+  };
+  push(1);
+  push(1);
+  CHECK_EQ(shard.rows(), 1u);
+  for (int step = 0; step < 25; step++) push(2);
+  CHECK(!has(shard, spec, 1) && has(shard, spec, 2));
+}
+
+}  // namespace kintsugi::test
