@@ -1,10 +1,10 @@
 /**
- * The filter of a table with `bloom`: how many counters it needs, so that no more than `error` of the keys that
- * come for the first time look as if they had been seen. The engine keeps them in slots of the table's rows,
- * all of a key in one slot (native/engine/filter.cc). The slots of all shards are a line, ordered as the keys
- * are in shards. Neither the line nor the counters of a key in its slot depend on the number of shards, so a
- * filter can be restored into another number of them. All nodes must find the same sizes, so only operations
- * are used that IEEE 754 rounds alike everywhere.
+ * The filter of a table with `bloom`: how many counters it needs, so that no more than `error` of the keys
+ * that come for the first time look as if they had been seen. The engine keeps them in slots of the table's
+ * rows, all of a key in one slot (native/engine/filter.cc). The slots of all shards are a line, ordered as
+ * the keys are in shards. Neither the line nor the counters of a key in its slot depend on the number of
+ * shards, so a filter can be restored into another number of them. All nodes must find the same sizes, so
+ * only operations are used that IEEE 754 rounds alike everywhere.
  */
 import { type StateOf, stateParts } from './optimizers.js';
 import { type BloomOfShard, policyOfShard, type TablePolicy, wholeBloom } from './policies.js';

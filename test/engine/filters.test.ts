@@ -1,5 +1,5 @@
-// Filters of tables in other numbers of shards: which slots a shard has, and what keys that waited count after
-// a restore, against plain counts.
+// Filters of tables in other numbers of shards: which slots a shard has, and what keys that waited count
+// after a restore, against plain counts.
 import { describe, expect, it } from 'vitest';
 import { LoadedFilters } from '../../src/core/node/loaded-filters.js';
 import type { Owner } from '../../src/core/shard/owner.js';
@@ -14,6 +14,7 @@ import { Random } from '../../src/sim/random.js';
 const native = loadNative();
 const memory = native.createMemory(0);
 const DIM = 4;
+const STATE: FilterState = { line: 9, first: 0, slots: 9, hashes: 2, capacity: 99, waiting: 5 };
 
 function tableOf(bloom: BloomPolicy): EngineTable {
   const rest = { initializer: { kind: 'zeros' as const }, seed: 1 };
@@ -195,7 +196,7 @@ describe('a filter that is restored', () => {
       [2, 16],
     ] as const) {
       const before = shardsOf(bloom, from);
-      for (let i = 0; i < 10; i++)
+      for (let i = 0; i < 9; i++)
         see(
           before,
           Array.from({ length: 1000 }, (_, j) => BigInt(i * 1000 + j)),
@@ -206,7 +207,7 @@ describe('a filter that is restored', () => {
         after,
       );
       // Keys that waited are all admitted at their second sighting.
-      const again = Array.from({ length: 500 }, (_, j) => BigInt(j * 20));
+      const again = Array.from({ length: 450 }, (_, j) => BigInt(j * 20));
       const waited = again.filter((key) => !admitted(before).has(key));
       const fresh = shardsOf(bloom, to);
       restore(
@@ -244,6 +245,30 @@ describe('a filter that is restored', () => {
       for (let i = 0; i < 200; i++) seeNew(after);
       expect(admitted(after).size).toBeLessThan((next - first) * bloom.error);
     }
+  });
+
+  it('is added once, also where another one finds no memory first', () => {
+    const added: number[] = [];
+    let full = true;
+    const owner = {
+      ...{ group: { id: 0 }, member: 0 },
+      native: {
+        filters: () => [1, 2].map((table) => ({ table, ...STATE })),
+        loadFilter: (table: number, slots: BigUint64Array) => {
+          if (full && table === 2) return PushStatus.MEMORY_LIMIT;
+          if (slots.length > 0) added.push(table);
+          return PushStatus.APPLIED;
+        },
+      },
+    } as unknown as Owner;
+    const segment = { name: '000001/0123abcd-g0-m0-0.safetensors', bytes: 1, sha256: '', rows: 0 };
+    const filters = new LoadedFilters(owner, [{ group: 0, member: 0, segments: [segment] }], String);
+    const slots = { slots: BigUint64Array.of(1n), counters: new Uint8Array(16) };
+    const tables = ['1', '2'].map((name) => ({ name, filter: { state: STATE, ...slots } }));
+    expect(filters.take(segment, tables)).toBe(PushStatus.MEMORY_LIMIT);
+    full = false;
+    expect(filters.take(segment, tables)).toBe(PushStatus.APPLIED);
+    expect(added).toEqual([1, 2]);
   });
 
   it('is that of the newest checkpoint of a chain, and says where there is none', () => {

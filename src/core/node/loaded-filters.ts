@@ -1,7 +1,7 @@
 /**
- * The filters of a shard that is loaded from a checkpoint. A filter is the sum of what its sources have counted
- * in its slots. So no key counts less than before, and a key that waited in a slot of this shard counts exactly
- * as there. Where the checkpoint has other shards, the slots at both ends may have keys of neighbours, too.
+ * The filters of a shard that is loaded from a checkpoint. A filter is the sum of what its sources have
+ * counted in its slots, as if all keys had come to one: no key counts less than before. Where the checkpoint
+ * has other shards, the slots at both ends of a shard may have keys of its neighbours, too.
  *
  * Only what the newest checkpoint of a chain wrote counts: each one writes a filter as a whole.
  */
