@@ -13,7 +13,7 @@ import { type BloomOfShard, policyOfShard, type TablePolicy, wholeBloom } from '
 export interface FilterShape {
   /** Slots of all shards. */
   line: number;
-  /** Of these, the first one of this shard. */
+  /** The first slot of this shard. */
   first: number;
   /** Slots of this shard; the last one may be the next shard's, too. */
   slots: number;
@@ -24,7 +24,7 @@ export interface FilterShape {
 }
 
 /** The slots of all shards, and what is the same in each. */
-type Line = Pick<FilterShape, 'line' | 'hashes'>;
+type FilterLine = Pick<FilterShape, 'line' | 'hashes'>;
 
 /** Most counters of a key. */
 const MOST_HASHES = 16;
@@ -78,10 +78,10 @@ function bestHashes(counters: number, mean: number): { hashes: number; error: nu
 
 /** Sizes that are remembered: more than a job has tables. */
 const MOST_KNOWN = 8192;
-const known = new Map<string, Line>();
+const known = new Map<string, FilterLine>();
 
 /** The least slots of `counters` bytes for so many keys of all shards and such an error. */
-function lineOf(capacity: number, error: number, counters: number): Line {
+function lineOf(capacity: number, error: number, counters: number): FilterLine {
   const name = `${capacity} ${error} ${counters}`;
   const before = known.get(name);
   if (before) return before;

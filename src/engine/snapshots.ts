@@ -40,12 +40,12 @@ export interface FilterState extends FilterShape {
 
 /** Filters of a data shard. */
 export interface NativeFilters {
-  /** Of all tables that have one. */
+  /** The filters of all tables that have one. */
   filters(): (FilterState & { table: number })[];
   /**
    * Adds counters to those that are there: full ones stay full, slots of other shards are passed over.
-   * `waiting` replaces what it was. For a shard that no sink follows. Statuses: APPLIED, or nothing was changed
-   * and UNKNOWN_TABLE (it has no filter), DIM_MISMATCH or MEMORY_LIMIT.
+   * `waiting` replaces what it was. For a shard that no sink follows. Statuses: APPLIED, or nothing was
+   * changed and UNKNOWN_TABLE (it has no filter), DIM_MISMATCH or MEMORY_LIMIT.
    * @throws BAD_ARGUMENT when the open batch is not empty, a snapshot is open, or blocks are absent
    */
   loadFilter(table: number, slots: BigUint64Array, counters: Uint8Array, waiting: number): number;

@@ -48,7 +48,7 @@ function admitted(shards: readonly NativeShard[]): Set<bigint> {
   return new Set(shards.flatMap((shard) => [...shard.keys(1, 0, 1 << 24).keys]));
 }
 
-/** What a checkpoint has of a shard. */
+/** A shard in a checkpoint, with its files. */
 interface Saved {
   group: number;
   member: number;

@@ -22,7 +22,7 @@ interface FetchedSlots {
 }
 
 /** A shard of the checkpoint. */
-interface Source {
+interface FilterSource {
   group: number;
   member: number;
   segments: readonly SegmentRef[];
@@ -43,11 +43,11 @@ function sharedSightings(own: FilterState, { first, slots, capacity, waiting }: 
 export class LoadedFilters {
   private readonly own: readonly Own[];
   /** Filters of sources that were found: name of the table and the source -> its filter. */
-  private readonly found = new Map<string, Map<Source, FilterState>>();
+  private readonly found = new Map<string, Map<FilterSource, FilterState>>();
 
   constructor(
     private readonly owner: Pick<Owner, 'native' | 'group' | 'member'>,
-    private readonly sources: readonly Source[],
+    private readonly sources: readonly FilterSource[],
     private readonly nameOf: (table: number) => string,
   ) {
     this.own = owner.native.filters();
@@ -85,7 +85,7 @@ export class LoadedFilters {
     for (const own of this.own) {
       const name = this.nameOf(own.table);
       if (name === '') continue;
-      const found = this.found.get(name) ?? new Map<Source, FilterState>();
+      const found = this.found.get(name) ?? new Map<FilterSource, FilterState>();
       const states = [...found.values()];
       const isSame = states.length === 1 && this.sources.length === 1 && isExactly(own, states[0]!);
       const waiting = isSame ? states[0]!.waiting : this.waitingOf(own, states);

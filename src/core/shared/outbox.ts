@@ -34,7 +34,7 @@ export interface StoredTable {
   state: Float32Array[];
   /** Keys that have no row any more; none of `keys`. */
   removed?: BigUint64Array[];
-  /** Of a table that has one, in a full job: some of its slots. */
+  /** Some slots of the filter of a table that has one, in a full job. */
   filter?: StoredFilter;
 }
 

@@ -1,6 +1,6 @@
 /**
- * The filter of a table in a segment: slots with counters of keys that wait for a row. What a filter is made of
- * is text in the metadata of the segment, and stands there also where nothing was counted.
+ * The filter of a table in a segment: slots with counters of keys that wait for a row. Its shape is text in
+ * the metadata of the segment, and stands there also where nothing was counted.
  */
 import type { FilterCounters, FilterState } from '../../engine/snapshots.js';
 

@@ -1,11 +1,12 @@
 /**
  * A segment: one safetensors file with rows of one shard. Its tensors are `<table>.keys` U64[n],
  * `<table>.values` F32[n, dim], `<table>.state` F32[n, w] where rows have state, `<table>.removed` U64[m]
- * where rows were removed, slots of its filter (filter-part.ts) where it has one, and the de-duplication state of the shard (sessions.ts) in its last segment.
- * Tensors of 8-byte numbers come first, so that every tensor can be used in place.
+ * where rows were removed, slots of its filter (filter-part.ts) where it has one, and the de-duplication
+ * state of the shard (sessions.ts) in its last segment. Tensors of 8-byte numbers come first, so that
+ * every tensor can be used in place.
  *
- * Encoding copies no row: a segment is a list of byte arrays. Decoding gives views of the file's bytes, and
- * takes memory only for lists as long as the file is.
+ * Encoding copies no row: a segment is a list of byte arrays. Decoding gives views of the file's bytes,
+ * and takes memory only for lists as long as the file is.
  */
 
 import { invariant } from '../../common/errors.js';

@@ -148,7 +148,7 @@ export function segmentProblem(
   return undefined;
 }
 
-/** Of what a filter is made of, a restore looks at the rest: another one is not restored. */
+/** A restore looks at the rest: it takes no filter of another shape. */
 function isFilterOf(spec: SavedTable, { width }: NonNullable<TableRead['filter']>): boolean {
   return spec.policy?.bloom !== undefined && width === rowStride(spec);
 }
