@@ -231,6 +231,14 @@ static bool readChance(Napi::Object object, std::uint64_t& out) {
   return true;
 }
 
+/** A number up to 2^53 - 1. */
+static bool readWhole(const Napi::Object& object, const char* name, std::uint64_t& out) {
+  const double value = property(object, name);
+  if (!(value >= 0 && value <= 9007199254740991.0) || value != std::floor(value)) return false;
+  out = static_cast<std::uint64_t>(value);
+  return true;
+}
+
 /** Only a shard needs the sizes of a filter. */
 static bool readFilter(Napi::Value value, Filter& out) {
   if (value.IsUndefined()) return true;
@@ -239,7 +247,8 @@ static bool readFilter(Napi::Value value, Filter& out) {
   return toU32(object.Get("sightings"), kMostCounter, out.admitAt) && out.admitAt >= 2 &&
          (object.Get("slots").IsUndefined() ||
           (toU32(object.Get("slots"), kNone - 2, out.slots) && toU32(object.Get("hashes"), 32, out.hashes) &&
-           toU32(object.Get("capacity"), kNone, out.capacity)));
+           toU32(object.Get("capacity"), kNone, out.capacity) && readWhole(object, "line", out.line) &&
+           readWhole(object, "first", out.first)));
 }
 
 bool readPolicy(Napi::Value value, LifePolicy& out) {
@@ -272,10 +281,8 @@ bool readPolicy(Napi::Value value, LifePolicy& out) {
 bool readTable(Napi::Value value, TableSpec& out) {
   if (!value.IsObject()) return false;
   const auto object = value.As<Napi::Object>();
-  const double seed = property(object, "seed");
-  if (!(seed >= 0 && seed <= 9007199254740991.0) || seed != std::floor(seed)) return false;
-  out.seed = static_cast<std::uint64_t>(seed);
-  return toU32(object.Get("id"), 0x7FFFFFFF, out.id) && toU32(object.Get("dim"), kMaxDim, out.dim) &&
+  return readWhole(object, "seed", out.seed) && toU32(object.Get("id"), 0x7FFFFFFF, out.id) &&
+         toU32(object.Get("dim"), kMaxDim, out.dim) &&
          readOptimizer(object.Get("optimizer"), out.optimizer) &&
          readInitializer(object.Get("initializer"), out.initializer) &&
          readPolicy(object.Get("policy"), out.policy);

@@ -62,6 +62,8 @@ class ShardObject : public Napi::ObjectWrap<ShardObject> {
   Napi::Value snapshotBytes(const Napi::CallbackInfo& info);
   Napi::Value loadRows(const Napi::CallbackInfo& info);
   Napi::Value unloadRows(const Napi::CallbackInfo& info);
+  Napi::Value filters(const Napi::CallbackInfo& info);
+  Napi::Value loadFilter(const Napi::CallbackInfo& info);
   Napi::Value serve(const Napi::CallbackInfo& info);
   Napi::Value readValues(const Napi::CallbackInfo& info);
   Napi::Value extents(const Napi::CallbackInfo& info);

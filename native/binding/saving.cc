@@ -22,10 +22,13 @@ struct Piece {
   Napi::BigUint64Array keys;
   Napi::Float32Array values, state;
   Napi::BigUint64Array removed;
+  Napi::BigUint64Array slots;
+  Napi::Uint8Array counters;
 
   bool allocate(Napi::Env env, const Table& from, std::size_t rows, RowArrays& to) {
     const TableSpec& spec = from.spec();
     table = spec.id;
+    if (to.areCounters) return allocateCounters(env, spec.stride(), rows, to);
     keys = unzeroed<Napi::BigUint64Array, std::uint64_t>(env, rows);
     if (made(keys)) values = unzeroed<Napi::Float32Array, float>(env, rows * spec.dim);
     if (made(values)) state = unzeroed<Napi::Float32Array, float>(env, rows * (spec.width() - spec.dim));
@@ -36,6 +39,18 @@ struct Piece {
     to.values = reinterpret_cast<std::uint8_t*>(values.Data());
     to.state = reinterpret_cast<std::uint8_t*>(state.Data());
     if (to.removedCount) to.removed = removed.Data();
+    return true;
+  }
+
+  bool allocateCounters(Napi::Env env, std::size_t stride, std::size_t count, RowArrays& to) {
+    keys = unzeroed<Napi::BigUint64Array, std::uint64_t>(env, 0);
+    if (made(keys)) values = unzeroed<Napi::Float32Array, float>(env, 0);
+    if (made(values)) state = unzeroed<Napi::Float32Array, float>(env, 0);
+    if (made(state)) slots = unzeroed<Napi::BigUint64Array, std::uint64_t>(env, count);
+    if (made(slots)) counters = unzeroed<Napi::Uint8Array, std::uint8_t>(env, count * stride);
+    if (env.IsExceptionPending() || !made(counters)) return false;
+    to.keys = slots.Data();
+    to.values = counters.Data();
     return true;
   }
 };
@@ -80,6 +95,12 @@ Napi::Value ShardObject::readSnapshot(const Napi::CallbackInfo& info) {
   object.Set("values", piece.values);
   object.Set("state", piece.state);
   if (!piece.removed.IsEmpty()) object.Set("removed", piece.removed);
+  if (!piece.slots.IsEmpty()) {
+    auto filter = Napi::Object::New(env);
+    filter.Set("slots", piece.slots);
+    filter.Set("counters", piece.counters);
+    object.Set("filter", filter);
+  }
   return object;
 }
 
@@ -125,6 +146,43 @@ Napi::Value ShardObject::unloadRows(const Napi::CallbackInfo& info) {
   rows.keyCount = keys.ElementLength();
   Status status;
   if (const Fault fault = shard_->unloadRows(rows, status)) return fail(env, fault);
+  return Napi::Number::New(env, static_cast<int>(status));
+}
+
+Napi::Value ShardObject::filters(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  auto all = Napi::Array::New(env);
+  for (const auto& [table, filter, waiting] : shard_->filters()) {
+    auto object = Napi::Object::New(env);
+    object.Set("table", table);
+    object.Set("line", static_cast<double>(filter.line));
+    object.Set("first", static_cast<double>(filter.first));
+    object.Set("slots", filter.slots);
+    object.Set("hashes", filter.hashes);
+    object.Set("capacity", filter.capacity);
+    object.Set("waiting", waiting);
+    all.Set(all.Length(), object);
+  }
+  return all;
+}
+
+Napi::Value ShardObject::loadFilter(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  Arguments arguments(info);
+  LoadedFilter filter;
+  filter.table = arguments.u32();
+  const Napi::BigUint64Array slots = arguments.keys();
+  const auto counters = arguments.typed<Napi::Uint8Array>(napi_uint8_array, "counters must be a Uint8Array");
+  filter.waiting = arguments.u32();
+  if (!arguments.ok()) return env.Undefined();
+  filter.slots = slots.Data();
+  filter.counters = counters.Data();
+  filter.slotCount = slots.ElementLength();
+  filter.byteCount = counters.ElementLength();
+  Status status;
+  if (const Fault fault = shard_->loadFilter(filter, status)) return fail(env, fault);
   return Napi::Number::New(env, static_cast<int>(status));
 }
 

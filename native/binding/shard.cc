@@ -35,6 +35,8 @@ Napi::Function ShardObject::define(Napi::Env env) {
                       InstanceAccessor<&S::snapshotBytes>("snapshotBytes"),
                       InstanceMethod<&S::loadRows>("loadRows"),
                       InstanceMethod<&S::unloadRows>("unloadRows"),
+                      InstanceMethod<&S::filters>("filters"),
+                      InstanceMethod<&S::loadFilter>("loadFilter"),
                       InstanceMethod<&S::serve>("serve"),
                       InstanceMethod<&S::readValues>("readValues"),
                       InstanceMethod<&S::extents>("extents"),

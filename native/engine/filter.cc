@@ -41,7 +41,9 @@ struct Counters {
 };
 
 std::uint32_t slotOf(const Table& t, std::uint64_t key) {
-  return t.reserved() + below(filterHash(key), t.spec().policy.filter.slots);
+  const Filter& filter = t.spec().policy.filter;
+  return t.reserved() +
+         static_cast<std::uint32_t>((lineSlot(key, filter.line) - filter.first) % filter.slots);
 }
 
 /** A lap of all slots takes half of the capacity, after a first half that fills them. */
@@ -170,6 +172,7 @@ void Shard::fillFilter(const Plan& plan) {
   Table& t = *plan.table;
   const TableSpec& spec = t.spec();
   const Filter& filter = spec.policy.filter;
+  keepFilter(plan);
   clearFilter(plan);
   for (const Unknown& key : plan.unknown) {
     const std::uint32_t slot = key.admitted ? t.index().find(key.tag) : kNone;
@@ -192,6 +195,19 @@ void Shard::fillFilter(const Plan& plan) {
   t.changeLife(0, {t.lifeOf(0).last, plan.waiting}, t.batch().touchFromZero(0));
 }
 
+// A snapshot has the counters as they were.
+void Shard::keepFilter(const Plan& plan) {
+  if (!snapshot_) return;
+  const Table& t = *plan.table;
+  const Filter& filter = t.spec().policy.filter;
+  const std::uint64_t turn = turnsAfter(filter, t.lifeOf(0).sightings);
+  swept_.clear();
+  for (const Unknown& key : plan.unknown) swept_.push_back(key.cellsAt);
+  for (std::uint32_t i = 0; i < plan.cleared; i++)
+    swept_.push_back(static_cast<std::uint32_t>(t.reserved() + (turn + i) % filter.slots));
+  snapshot_->keep(t, swept_);
+}
+
 void Shard::clearFilter(const Plan& plan) {
   Table& t = *plan.table;
   const Filter& filter = t.spec().policy.filter;
@@ -203,6 +219,49 @@ void Shard::clearFilter(const Plan& plan) {
     std::uint8_t *cells = t.row(slot), *delta = t.batch().delta(place);
     for (std::uint32_t at = 0; at < stride; at++) setCounter(cells, delta, at, 0);
   }
+}
+
+std::vector<FilterState> Shard::filters() const {
+  std::vector<FilterState> all;
+  for (const auto& [id, t] : tables_) {
+    const Filter& filter = t->spec().policy.filter;
+    if (filter.admitAt) all.push_back({id, filter, t->extent() ? t->lifeOf(0).sightings : 0});
+  }
+  return all;
+}
+
+Fault Shard::loadFilter(const LoadedFilter& f, Status& status) {
+  if (dirty()) return badArgument("a filter is loaded after a flush");
+  if (snapshot_) return badArgument("a snapshot of this shard is open");
+  Table* t = find(f.table);
+  status = t && t->spec().policy.filter.admitAt ? Status::Applied : Status::UnknownTable;
+  if (status != Status::Applied) return {};
+  if (t->absent(kRows).count()) return badArgument("blocks of this table are absent");
+  const Filter& filter = t->spec().policy.filter;
+  const std::size_t stride = t->spec().stride();
+  if (f.byteCount != f.slotCount * stride) {
+    status = Status::DimMismatch;
+    return {};
+  }
+  const std::size_t cost = t->costOf(0);
+  if ((cost && !memory_->allows(cost)) || !t->makeRoom(0)) {
+    status = Status::MemoryLimit;
+    return {};
+  }
+  const Change change(*this, *t);
+  t->grow(0);
+  t->open();
+  t->writeFirstRule();
+  for (std::size_t i = 0; i < f.slotCount; i++) {
+    const std::uint64_t slot = f.slots[i] - filter.first;
+    if (slot >= filter.slots) continue;
+    std::uint8_t* cells = t->row(t->reserved() + static_cast<std::uint32_t>(slot));
+    const std::uint8_t* more = f.counters + i * stride;
+    for (std::size_t at = 0; at < stride; at++)
+      cells[at] = static_cast<std::uint8_t>(std::min<std::uint32_t>(cells[at] + more[at], kMostCounter));
+  }
+  t->setLife(0, {t->lifeOf(0).last, wrapped(filter, f.waiting)});
+  return {};
 }
 
 }  // namespace kintsugi

@@ -29,7 +29,12 @@ inline std::uint64_t draw(std::uint64_t stream, std::uint64_t counter) {
   return mix64(stream + (counter + 1) * 0x9E3779B97F4A7C15ull);
 }
 
-/** Where the counters of a key are in a filter: part of the format, since shards are recovered with them. */
+/** The slot of a key among so many of all shards. A shard has those that follow one another in its range.
+ * Part of the format, since shards are recovered and restored with them; so is `filterHash`. */
+inline std::uint64_t lineSlot(std::uint64_t key, std::uint64_t slots) {
+  return static_cast<std::uint64_t>(static_cast<unsigned __int128>(shardHash(key)) * slots >> 64);
+}
+/** Which counters of its slot a key has in a filter. */
 inline std::uint64_t filterHash(std::uint64_t key) { return mix64(key + 0xC2B2AE3D27D4EB4Full); }
 /** A number below `count`, of a hash. */
 inline std::uint32_t below(std::uint64_t hash, std::uint32_t count) {

@@ -13,8 +13,8 @@ Fault Shard::addTable(const TableSpec& spec) {
   if (spec.id >> 31) return badArgument("table id must be below 2^31");
   if (spec.dim < 1 || spec.dim > kMaxDim) return badArgument("dim must be 1 to 65536");
   const Filter& filter = spec.policy.filter;
-  if (filter.admitAt && (!filter.slots || !filter.hashes || !filter.capacity))
-    return badArgument("a filter needs slots, hashes and a capacity");
+  if (filter.admitAt && (!filter.slots || !filter.hashes || !filter.capacity || !filter.line))
+    return badArgument("a filter needs slots, hashes, a capacity and a line");
   if (filter.admitAt && std::uint64_t{filter.slots} + reservedSlots(spec) >= maxSlots(spec.stride()))
     return badArgument("the filter is beyond the largest table");
   if (Table* there = find(spec.id)) {

@@ -69,6 +69,22 @@ struct LoadedRows {
   std::size_t keyCount = 0, valueCount = 0, stateCount = 0;
 };
 
+/** The filter of a table: `waiting` sightings were counted by it, which says what it forgets next. */
+struct FilterState {
+  std::uint32_t table = 0;
+  Filter filter{};
+  std::uint32_t waiting = 0;
+};
+
+/** Counters of slots, which are numbered as in the line of all shards: `stride` bytes of each. */
+struct LoadedFilter {
+  std::uint32_t table = 0;
+  const std::uint64_t* slots = nullptr;
+  const std::uint8_t* counters = nullptr;
+  std::size_t slotCount = 0, byteCount = 0;
+  std::uint32_t waiting = 0;
+};
+
 class Shard {
  public:
   Shard(std::shared_ptr<Memory> memory, std::uint32_t member, std::uint32_t k, std::uint32_t r)
@@ -138,6 +154,12 @@ class Shard {
   Fault loadRows(const LoadedRows& rows, Status& status);
   /** Removes rows from a shard that nobody follows. Keys without a row are passed over. */
   Fault unloadRows(const LoadedRows& rows, Status& status);
+  /** The filters of tables that have one. The blocks of their first slots are present. */
+  std::vector<FilterState> filters() const;
+  /** Adds counters to those that are there, in a shard that nobody follows; full ones stay full, and slots of
+   * other shards are passed over. So a filter is the sum of those that are loaded. `waiting` replaces what it
+   * was. Applied, or a status and nothing is changed. */
+  Fault loadFilter(const LoadedFilter& filter, Status& status);
   /** Writes the values of each key that has a row to the key's place in `into`, and 1 to its place in
    * `found`. For a key without a row, writes its initial value if `initial`, else nothing. `count`: keys with
    * a row. */
@@ -241,6 +263,7 @@ class Shard {
   void needFilter(Plan& plan);
   static void dropRefused(RequestTable& r, Plan& plan, const std::vector<std::uint32_t>& ranks);
   void fillFilter(const Plan& plan);
+  void keepFilter(const Plan& plan);
   void clearFilter(const Plan& plan);
   std::size_t distinctRows(Plan& plan);
   void sumGradients(const RequestTable& r, std::size_t distinct);

@@ -81,39 +81,43 @@ void Removals::list(std::uint32_t since, std::vector<std::uint64_t>& tags) const
   for (auto at = all_.rbegin(); at != all_.rend() && at->stamp >= since; ++at) tags.push_back(at->tag);
 }
 
-static std::size_t rowBytes(const TableSpec& spec) {
-  return sizeof(std::uint64_t) + spec.width() * std::size_t{4};
+std::size_t Snapshot::Part::valueBytes() const {
+  return areCounters ? table->spec().stride() : std::size_t{table->spec().dim} * 4;
 }
 
-static RowArrays advanced(const TableSpec& spec, RowArrays to, std::size_t rows) {
+std::size_t Snapshot::Part::stateBytes() const {
+  return areCounters ? 0 : (table->spec().width() - table->spec().dim) * std::size_t{4};
+}
+
+RowArrays Snapshot::Part::advanced(RowArrays to, std::size_t rows) const {
   to.keys += rows;
-  to.values += rows * spec.dim * 4;
-  if (to.state) to.state += rows * (spec.width() - spec.dim) * 4;
+  to.values += rows * valueBytes();
+  if (to.state) to.state += rows * stateBytes();
   return to;
 }
 
-/** Row `row` of memory for `room` rows: keys first, then all values, then all state. */
-static RowArrays arraysOf(const TableSpec& spec, std::uint8_t* memory, std::size_t room, std::size_t row) {
+RowArrays Snapshot::Part::arraysOf(std::uint8_t* memory, std::size_t room, std::size_t row) const {
   std::uint8_t* values = memory + room * sizeof(std::uint64_t);
-  return advanced(spec, {reinterpret_cast<std::uint64_t*>(memory), values, values + room * spec.dim * 4},
-                  row);
+  return advanced({reinterpret_cast<std::uint64_t*>(memory), values, values + room * valueBytes()}, row);
 }
 
-/** `clock`: of a table with a policy, by which rows have their ages. */
-static void copyRows(const Table& table, std::uint32_t clock, const std::uint32_t* slots, std::size_t count,
-                     RowArrays to) {
-  const TableSpec& spec = table.spec();
-  const std::size_t stride = spec.stride(), values = std::size_t{spec.dim} * 4,
-                    state = spec.width() * std::size_t{4} - values;
+// Rows of a table with a policy have their ages by its clock.
+void Snapshot::Part::copy(const std::uint32_t* slots, std::size_t count, RowArrays to) const {
+  const TableSpec& spec = table->spec();
+  const std::size_t stride = spec.stride(), values = valueBytes(), state = stateBytes();
+  const std::uint64_t first = spec.policy.filter.first;
   const std::size_t tile = std::max<std::size_t>(64, kTileBytes / stride);
   for (std::size_t at = 0; at < count; at += tile) {
     const std::size_t n = std::min(tile, count - at);
-    for (std::size_t i = 0; i < n; i++) to.keys[at + i] = table.tags()[slots[at + i]] - 1;
-    kernels().gatherRows(to.values + at * values, table.row(0), stride, values, slots + at, n);
+    for (std::size_t i = 0; i < n; i++) {
+      const std::uint32_t slot = slots[at + i];
+      to.keys[at + i] = areCounters ? first + slot - table->reserved() : table->tags()[slot] - 1;
+    }
+    kernels().gatherRows(to.values + at * values, table->row(0), stride, values, slots + at, n);
     if (state)
-      kernels().gatherRows(to.state + at * state, table.row(0) + values, stride, state, slots + at, n);
-    for (std::size_t i = 0; table.hasPolicy() && i < n; i++)
-      storeAt(to.state + (at + i + 1) * state - kLifeWords * 4, 0, table.ageOf(slots[at + i], clock));
+      kernels().gatherRows(to.state + at * state, table->row(0) + values, stride, state, slots + at, n);
+    for (std::size_t i = 0; !areCounters && table->hasPolicy() && i < n; i++)
+      storeAt(to.state + (at + i + 1) * state - kLifeWords * 4, 0, table->ageOf(slots[at + i], clock));
   }
 }
 
@@ -126,28 +130,57 @@ void Snapshot::add(const Table& table, std::uint32_t since, const Serving& servi
   table.removeUnserved(part.left, serving);
   if (table.hasPolicy()) part.clock = table.clock();
   if (since) part.removed = table.removedSince(since, serving);
-  if (!part.left.count() && part.removed.empty()) return;
   rows_ += part.left.count();
+  push(std::move(part));
+  if (!since && !serving.valuesOnly) addFilter(table);
+}
+
+// Slots without a sighting are left out.
+void Snapshot::addFilter(const Table& table) {
+  if (!table.spec().policy.filter.admitAt || !table.extent()) return;
+  Part part;
+  part.table = &table;
+  part.areCounters = true;
+  part.left.fill(table.firstSlot());
+  part.left.removeRange(0, table.reserved());
+  const std::size_t stride = table.spec().stride();
+  for (std::uint32_t slot = table.reserved(); slot < table.firstSlot(); slot++) {
+    const std::uint8_t* cells = table.row(slot);
+    if (std::all_of(cells, cells + stride, [](std::uint8_t count) { return !count; })) part.left.remove(slot);
+  }
+  push(std::move(part));
+}
+
+void Snapshot::push(Part part) {
+  if (!part.left.count() && part.removed.empty()) return;
   const std::size_t removed = part.removed.size() * sizeof(std::uint64_t);
-  bytes_ += part.left.count() * rowBytes(table.spec()) + removed;
+  bytes_ += part.left.count() * part.rowBytes() + removed;
   sets_.set(sets_.bytes() + part.left.bytes() + removed);
   parts_.push_back(std::move(part));
 }
 
-Snapshot::Part* Snapshot::find(const Table& table) {
+Snapshot::Part* Snapshot::find(const Table& table, bool areCounters) {
+  const std::pair wanted{table.spec().id, areCounters};
   const auto found =
-      std::lower_bound(parts_.begin(), parts_.end(), table.spec().id,
-                       [](const Part& p, std::uint32_t id) { return p.table->spec().id < id; });
-  return found == parts_.end() || found->table != &table ? nullptr : &*found;
+      std::lower_bound(parts_.begin(), parts_.end(), wanted, [](const Part& p, const auto& key) {
+        return std::pair{p.table->spec().id, p.areCounters} < key;
+      });
+  const bool isIt = found != parts_.end() && found->table == &table && found->areCounters == areCounters;
+  return isIt ? &*found : nullptr;
 }
 
 void Snapshot::drop(const Table& table) {
-  Part* const part = find(table);
-  if (!part) return;
-  for (const Page& page : part->pages) charge_.set(charge_.bytes() - page.room * rowBytes(table.spec()));
-  sets_.set(sets_.bytes() - part->left.bytes() - part->removed.size() * sizeof(std::uint64_t));
+  for (const bool areCounters : {false, true}) {
+    if (Part* const part = find(table, areCounters)) drop(*part);
+  }
+}
+
+void Snapshot::drop(Part& part) {
+  for (const Page& page : part.pages) charge_.set(charge_.bytes() - page.room * part.rowBytes());
+  sets_.set(sets_.bytes() - part.left.bytes() - part.removed.size() * sizeof(std::uint64_t));
   const auto place = static_cast<std::size_t>(
-      std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return &p == part; }) - parts_.begin());
+      std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return &p == &part; }) -
+      parts_.begin());
   parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(place));
   if (place < left_) left_--;
   if (place < kept_) kept_--;
@@ -155,9 +188,14 @@ void Snapshot::drop(const Table& table) {
 }
 
 void Snapshot::keep(const Table& table, const std::vector<std::uint32_t>& slots) {
-  Part* const found = find(table);
-  if (!found || !found->left.count()) return;
-  Part& part = *found;
+  for (const bool areCounters : {false, true}) {
+    Part* const part = find(table, areCounters);
+    if (part && part->left.count()) keep(*part, slots);
+    if (broken_) return;
+  }
+}
+
+void Snapshot::keep(Part& part, const std::vector<std::uint32_t>& slots) {
   slots_.clear();
   for (const std::uint32_t slot : slots) {
     if (part.left.remove(slot)) slots_.push_back(slot);
@@ -166,8 +204,7 @@ void Snapshot::keep(const Table& table, const std::vector<std::uint32_t>& slots)
     Page* page = pageFor(part, slots_.size() - at);
     if (!page) return giveUp();
     const std::size_t n = std::min<std::size_t>(page->room - page->count, slots_.size() - at);
-    copyRows(table, part.clock, slots_.data() + at, n,
-             arraysOf(table.spec(), page->memory.get(), page->room, page->count));
+    part.copy(slots_.data() + at, n, part.arraysOf(page->memory.get(), page->room, page->count));
     page->count += static_cast<std::uint32_t>(n);
     part.kept += n;
     at += n;
@@ -178,7 +215,7 @@ void Snapshot::keep(const Table& table, const std::vector<std::uint32_t>& slots)
  * kept. */
 Snapshot::Page* Snapshot::pageFor(Part& part, std::size_t rows) {
   if (!part.pages.empty() && part.pages.back().count < part.pages.back().room) return &part.pages.back();
-  const std::size_t bytes = rowBytes(part.table->spec());
+  const std::size_t bytes = part.rowBytes();
   const std::size_t room =
       std::min<std::uint64_t>(std::max<std::size_t>(1, kPageBytes / bytes), rows + part.left.count());
   Page page{static_cast<std::uint32_t>(room), 0, 0,
@@ -201,7 +238,7 @@ void Snapshot::giveUp() {
 // and after these the first one with kept rows. Unread rows of a table never become more, and once no table
 // has any, no further rows are kept. So `left_` and `kept_` only move forward.
 Snapshot::Part* Snapshot::choose(std::size_t maxBytes) {
-  const auto bytesIn = [](const Part& p) { return p.kept * rowBytes(p.table->spec()); };
+  const auto bytesIn = [](const Part& p) { return p.kept * p.rowBytes(); };
   if (charge_.bytes() > maxBytes) {
     return &*std::max_element(parts_.begin(), parts_.end(),
                               [&](const Part& a, const Part& b) { return bytesIn(a) < bytesIn(b); });
@@ -232,36 +269,36 @@ bool Snapshot::read(std::size_t maxBytes, const AllocateRows& allocate) {
   if (readRemoved(maxBytes, allocate)) return true;
   Part* part = choose(maxBytes);
   if (!part) return false;
-  const std::size_t max = std::max<std::size_t>(1, maxBytes / rowBytes(part->table->spec()));
+  const std::size_t max = std::max<std::size_t>(1, maxBytes / part->rowBytes());
   const std::size_t kept = std::min(part->kept, max);
   slots_.clear();
   part->left.list(part->from, max - kept, slots_);
   RowArrays to;
+  to.areCounters = part->areCounters;
   if (!allocate(*part->table, kept + slots_.size(), to)) return true;
   takeKept(*part, kept, to);
   if (slots_.empty()) return true;
-  copyRows(*part->table, part->clock, slots_.data(), slots_.size(), advanced(part->table->spec(), to, kept));
+  part->copy(slots_.data(), slots_.size(), part->advanced(to, kept));
   part->from = slots_.back() + 1;
   part->left.removeRange(slots_.front(), part->from);
   return true;
 }
 
 void Snapshot::takeKept(Part& part, std::size_t rows, RowArrays to) {
-  const TableSpec& spec = part.table->spec();
-  const std::size_t state = (spec.width() - spec.dim) * std::size_t{4};
+  const std::size_t state = part.stateBytes();
   part.kept -= rows;
   while (rows) {
     Page& page = part.pages.front();
     const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(rows, page.count - page.taken));
-    const RowArrays from = arraysOf(spec, page.memory.get(), page.room, page.taken);
+    const RowArrays from = part.arraysOf(page.memory.get(), page.room, page.taken);
     std::copy_n(from.keys, n, to.keys);
-    std::memcpy(to.values, from.values, n * std::size_t{spec.dim} * 4);
+    std::memcpy(to.values, from.values, n * part.valueBytes());
     if (state) std::memcpy(to.state, from.state, n * state);
-    to = advanced(spec, to, n);
+    to = part.advanced(to, n);
     rows -= n;
     page.taken += n;
     if (page.taken < page.count) return;
-    charge_.set(charge_.bytes() - page.room * rowBytes(spec));
+    charge_.set(charge_.bytes() - page.room * part.rowBytes());
     part.pages.pop_front();
   }
 }

@@ -78,13 +78,15 @@ class Removals {
 };
 
 /** Where rows go: keys u64[n], values f32[n * dim], state f32[n * (width - dim)]; and keys whose rows are
- * gone, u64[removedCount]. */
+ * gone, u64[removedCount]. Or slots of a filter: their numbers in its line as keys, and in the place of
+ * values u8[n * stride], their counters. */
 struct RowArrays {
   std::uint64_t* keys = nullptr;
   std::uint8_t* values = nullptr;
   std::uint8_t* state = nullptr;
   std::uint64_t* removed = nullptr;
   std::size_t removedCount = 0;  // set before memory is asked for
+  bool areCounters = false;      // set before memory is asked for
 };
 
 /** Called once with the table and the number of rows: sets the arrays, or returns false to give up. */
@@ -95,7 +97,8 @@ class Snapshot {
   explicit Snapshot(Memory& memory) : charge_(memory, Counts::Besides), sets_(memory, Counts::Besides) {}
 
   /** Before the first `keep` and `read`: rows of `table` whose stamp is at least `since`, and keys that were
-   * removed since then and are not there; 0: all rows. Tables come in the order of their ids. */
+   * removed since then and are not there; 0: all rows. Tables come in the order of their ids. The counters of
+   * a filter come with all rows, for who wants more than values. */
   void add(const Table& table, std::uint32_t since, const Serving& serving);
   /** Rows, and bytes of their keys, values and state, in all of it. */
   std::uint64_t rows() const { return rows_; }
@@ -125,15 +128,28 @@ class Snapshot {
   /** The rows of one table that are still to be handed out. */
   struct Part {
     const Table* table;
+    bool areCounters = false;            // of slots of its filter
     BlockSet left;                       // slots whose rows were neither handed out nor kept
     std::uint32_t from = 0;              // no slot before this one is left
     std::size_t kept = 0;                // rows in pages
     std::uint32_t clock = 0;             // of a table with a policy, when the snapshot began
     std::deque<Page> pages;              // the last one takes more rows
     std::vector<std::uint64_t> removed;  // keys that are still to be handed out
+
+    std::size_t valueBytes() const;
+    std::size_t stateBytes() const;
+    std::size_t rowBytes() const { return sizeof(std::uint64_t) + valueBytes() + stateBytes(); }
+    RowArrays advanced(RowArrays to, std::size_t rows) const;
+    /** Row `row` of memory for `room` rows: keys first, then all values, then all state. */
+    RowArrays arraysOf(std::uint8_t* memory, std::size_t room, std::size_t row) const;
+    void copy(const std::uint32_t* slots, std::size_t count, RowArrays to) const;
   };
 
-  Part* find(const Table& table);
+  Part* find(const Table& table, bool areCounters);
+  void addFilter(const Table& table);
+  void push(Part part);
+  void keep(Part& part, const std::vector<std::uint32_t>& slots);
+  void drop(Part& part);
   Page* pageFor(Part& part, std::size_t rows);
   Part* choose(std::size_t maxBytes);
   bool readRemoved(std::size_t maxBytes, const AllocateRows& allocate);

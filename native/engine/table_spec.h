@@ -17,12 +17,15 @@ struct InitializerParams {
   bool operator==(const InitializerParams&) const = default;
 };
 
-/** Counters of sightings, a byte each, in the first slots of a table's rows (filter.cc). */
+/** Counters of sightings, a byte each, in the first slots of a table's rows (filter.cc). The slots of all
+ * shards are a line, of which each shard has a part: it is the same line in any number of shards. */
 struct Filter {
   std::uint32_t admitAt = 0;   // sightings from which on a key has a row; 0: there is no filter
   std::uint32_t slots = 0;     // with counters alone
   std::uint32_t hashes = 0;    // counters of a key, all in one slot
   std::uint32_t capacity = 0;  // sightings of waiting keys that it knows at most
+  std::uint64_t line = 0;      // slots of all shards
+  std::uint64_t first = 0;     // of these, the first one of this shard
 
   bool operator==(const Filter&) const = default;
 };

@@ -54,6 +54,7 @@ inline TableSpec withPolicy(TableSpec spec, LifePolicy policy) {
 inline LifePolicy filtered(Filter filter, std::uint32_t ttl = 0) {
   LifePolicy policy;
   policy.filter = filter;
+  if (!filter.line) policy.filter.line = filter.slots;
   policy.ttl = ttl;
   return policy;
 }
@@ -149,7 +150,8 @@ class FilterModel {
   static std::set<At> countersOf(const TableSpec& spec, std::uint64_t key) {
     std::set<At> all;
     std::uint64_t hash = filterHash(key);
-    const std::uint32_t slot = below(hash, spec.policy.filter.slots);
+    const Filter& filter = spec.policy.filter;
+    const auto slot = static_cast<std::uint32_t>(lineSlot(key, filter.line) - filter.first);
     for (std::uint32_t i = 0; i < spec.policy.filter.hashes; i++) {
       hash = mix64(hash + 0x9E3779B97F4A7C15ull);
       all.emplace(slot, below(hash, spec.stride()));

@@ -1,20 +1,30 @@
 /**
- * The filter of a table with `bloom`: how many counters a shard needs, so that no more than `error` of the
- * keys that come for the first time look as if they had been seen. The engine keeps them in slots of the
- * table's rows, all of a key in one slot (native/engine/filter.cc). All nodes must find the same sizes, so
+ * The filter of a table with `bloom`: how many counters it needs, so that no more than `error` of the keys
+ * that come for the first time look as if they had been seen. The engine keeps them in slots of the table's
+ * rows, all of a key in one slot (native/engine/filter.cc). The slots of all shards are a line, ordered as
+ * the keys are in shards. Neither the line nor the counters of a key in its slot depend on the number of
+ * shards, so a filter can be restored into another number of them. All nodes must find the same sizes, so
  * only operations are used that IEEE 754 rounds alike everywhere.
  */
 import { type StateOf, stateParts } from './optimizers.js';
-import { policyOfShard, type TablePolicy, wholeBloom } from './policies.js';
+import { type BloomOfShard, policyOfShard, type TablePolicy, wholeBloom } from './policies.js';
 
 /** The filter of one shard. */
 export interface FilterShape {
+  /** Slots of all shards. */
+  line: number;
+  /** The first slot of this shard. */
+  first: number;
+  /** Slots of this shard; the last one may be the next shard's, too. */
   slots: number;
   /** Counters of a key. */
   hashes: number;
   /** Sightings of waiting keys that it knows at most. */
   capacity: number;
 }
+
+/** The slots of all shards, and what is the same in each. */
+type FilterLine = Pick<FilterShape, 'line' | 'hashes'>;
 
 /** Most counters of a key. */
 const MOST_HASHES = 16;
@@ -68,14 +78,14 @@ function bestHashes(counters: number, mean: number): { hashes: number; error: nu
 
 /** Sizes that are remembered: more than a job has tables. */
 const MOST_KNOWN = 8192;
-const known = new Map<string, FilterShape>();
+const known = new Map<string, FilterLine>();
 
-/** The least slots of `counters` bytes for so many keys and such an error. */
-function filterShape(capacity: number, error: number, counters: number): FilterShape {
+/** The least slots of `counters` bytes for so many keys of all shards and such an error. */
+function lineOf(capacity: number, error: number, counters: number): FilterLine {
   const name = `${capacity} ${error} ${counters}`;
   const before = known.get(name);
   if (before) return before;
-  // Shards get more or fewer keys than their part.
+  // Parts of the line get more or fewer keys than others.
   const keys = capacity + 3 * Math.sqrt(capacity);
   let [few, enough] = [0, 1];
   while (bestHashes(counters, keys / enough).error > error) [few, enough] = [enough, enough * 2];
@@ -85,11 +95,22 @@ function filterShape(capacity: number, error: number, counters: number): FilterS
     if (bestHashes(counters, keys / middle).error > error) few = middle;
     else enough = middle;
   }
-  const shape = { slots: enough, hashes: bestHashes(counters, keys / enough).hashes, capacity };
+  const shape = { line: enough, hashes: bestHashes(counters, keys / enough).hashes };
   // Every shard asks for the filters of all tables, in one order.
   if (known.size >= MOST_KNOWN) known.clear();
   known.set(name, shape);
   return shape;
+}
+
+/** The filter of a shard with this policy. */
+function filterShape(bloom: BloomOfShard, stride: number, shard: number): FilterShape {
+  const { capacity, error } = wholeBloom(bloom);
+  const { whole = capacity, shards = 1 } = bloom;
+  const { line, hashes } = lineOf(whole, error, stride);
+  // A slot at the end of its range may be shared with the next shard.
+  const slots = shards === 1 ? line : Math.min(line, Math.ceil(line / shards) + 1);
+  const first = Number((BigInt(shard) * BigInt(line)) / BigInt(shards));
+  return { line, first, slots, hashes, capacity };
 }
 
 /** The part of a table that decides how long rows are. */
@@ -136,8 +157,7 @@ export function ownSlots(row: RowOf): number {
   const isShort = rowFloats(row) * 4 - LIFE_BYTES < RULE_BYTES;
   const reserved = isShort ? 1 + Math.ceil(RULE_BYTES / stride) : 1;
   if (!policy.bloom) return reserved;
-  const { capacity, error } = wholeBloom(policy.bloom);
-  return reserved + filterShape(capacity, error, stride).slots;
+  return reserved + filterShape(policy.bloom, stride, 0).slots;
 }
 
 /** Why a table with a valid policy cannot have so many shards, in one line; undefined when it can. */
@@ -157,15 +177,15 @@ export function filterBytes(row: RowOf, shards: number): number {
   return ownSlots({ ...row, policy }) * (rowStride(row) + KEY_BYTES);
 }
 
-/** A table as one of so many shards that take no pushes has it. */
+/** A table as each of so many shards has it that take no pushes, so that none needs to know which it is. */
 export function filtered<Table extends RowOf>(table: Table, shards: number): Table {
   const { policy } = table;
   return policy?.bloom ? { ...table, policy: withFilter(table, policyOfShard(policy, shards)) } : table;
 }
 
-/** The policy of a shard, as the engine takes it: with the sizes of its filter. */
-export function withFilter(row: RowOf, policy: TablePolicy): TablePolicy {
-  if (!policy.bloom) return policy;
-  const { capacity, error } = wholeBloom(policy.bloom);
-  return { ...policy, bloom: { ...policy.bloom, ...filterShape(capacity, error, rowStride(row)) } };
+/** The policy of a shard, as the engine takes it: with its filter. `shard`: its number among all shards. */
+export function withFilter(row: RowOf, policy: TablePolicy, shard = 0): TablePolicy {
+  const { bloom } = policy;
+  if (!bloom) return policy;
+  return { ...policy, bloom: { ...bloom, ...filterShape(bloom, rowStride(row), shard) } };
 }

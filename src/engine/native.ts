@@ -31,7 +31,7 @@ import type { NativeData } from './native-data.js';
 import type { NativeSystem } from './native-system.js';
 import type { OptimizerSpec } from './optimizers.js';
 import type { LifeCounts, TablePolicy } from './policies.js';
-import type { SnapshotBegun, SnapshotRows } from './snapshots.js';
+import type { NativeFilters, SnapshotBegun, SnapshotRows } from './snapshots.js';
 
 export type { OptimizerSpec };
 
@@ -105,7 +105,7 @@ export interface NativeMemory {
 }
 
 /** One data shard: keys, rows and optimizer state of every table in one hash range. */
-export interface NativeShard {
+export interface NativeShard extends NativeFilters {
   /**
    * Adds a table, empty, all blocks present. One that is there takes the settings of the spec for the pushes
    * from now on, and its policy for those that bring rows; throws if anything else differs.
@@ -203,7 +203,8 @@ export interface NativeShard {
   /**
    * The next rows of the open snapshot; undefined when all were read, and the snapshot is over then. They are
    * of one table, each key once in all of the snapshot, in no order that means anything. At most `maxBytes`
-   * of keys, values and state, but at least one row. Keys whose rows went come first.
+   * of keys, values and state, but at least one row. Keys whose rows went come first, and slots of filters
+   * are in pieces without rows.
    * @throws BAD_ARGUMENT when no snapshot is open, or `maxBytes` is 0; MEMORY_LIMIT when the system refused
    * memory for rows that changed: the snapshot is lost, and `endSnapshot` is left to do
    */

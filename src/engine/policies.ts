@@ -41,6 +41,13 @@ export interface BloomPolicy {
   error?: number | undefined;
 }
 
+/** The part of a filter that one of several shards has. */
+export interface BloomOfShard extends BloomPolicy {
+  /** The capacity of all shards, and their number. */
+  whole?: number;
+  shards?: number;
+}
+
 /** With its defaults. */
 export function wholeBloom({ sightings, capacity = 1e6, error = 0.01 }: BloomPolicy): {
   sightings: number;
@@ -229,8 +236,13 @@ export function policyOfShard(policy: TablePolicy, shards: number): TablePolicy 
   return {
     ...policy,
     ...(maxRows !== undefined && { maxRows: Math.ceil(maxRows / shards) }),
-    ...(bloom && { bloom: { sightings, capacity: Math.ceil(capacity / shards), error } }),
+    ...(bloom && { bloom: bloomOfShard({ sightings, capacity, error }, shards) }),
   };
+}
+
+function bloomOfShard(bloom: ReturnType<typeof wholeBloom>, shards: number): BloomOfShard {
+  const { capacity: whole } = bloom;
+  return { ...bloom, capacity: Math.ceil(whole / shards), whole, shards };
 }
 
 /** A policy as a flag has it: "admit=counter(2),evict=ttl(2000),evict=memory". */

@@ -221,6 +221,15 @@ export class RememberingShard implements NativeShard {
     return this.real.unloadRows(table, keys);
   }
 
+  filters(): ReturnType<NativeShard['filters']> {
+    return this.real.filters();
+  }
+
+  loadFilter(...args: Parameters<NativeShard['loadFilter']>): number {
+    this.forget();
+    return this.real.loadFilter(...args);
+  }
+
   serve(...args: Parameters<NativeShard['serve']>): void {
     this.real.serve(...args);
   }

@@ -7,7 +7,7 @@ import type { Learner } from './learners.js';
 
 /**
  * The fault of a row after these pushes of its writer, in a shard where one of the policies holds; undefined:
- * nothing. `restored`: the job was restored from a checkpoint meanwhile.
+ * nothing.
  */
 export function livingProblem(
   learner: Learner,
@@ -15,7 +15,6 @@ export function livingProblem(
   dim: number,
   numbers: readonly number[],
   found: Float32Array,
-  restored: boolean,
 ): string | undefined {
   const isGiven = (count: number) => {
     const row = learner.row(dim, count === 0 ? [] : numbers.slice(-count));
@@ -28,8 +27,8 @@ export function livingProblem(
   const { age, sightings } = lifeOf(found);
   const { bloom } = learner.policy!;
   if (sightings > numbers.length) return `${sightings} sightings, and ${numbers.length} pushes`;
-  // A checkpoint has no filter.
-  if (bloom && !restored && sightings !== (numbers.length < bloom.sightings ? 0 : numbers.length))
+  // A restored filter has counted what the rows of its checkpoint show.
+  if (bloom && sightings !== (numbers.length < bloom.sightings ? 0 : numbers.length))
     return `${sightings} sightings, and a filter has counted ${numbers.length}`;
   if (!isGiven(sightings)) return `the last ${sightings} pushes of its writer do not give it`;
   const most = Math.max(

@@ -83,7 +83,6 @@ export class Oracle {
   private readonly rewound = new Set<number>();
   /** Rows that were compared with the reference of their optimizer, by its kind, and those that were gone. */
   readonly compared = new Map<OptimizerKind | 'expired' | 'displaced' | 'waiting', number>();
-  private restored = false;
 
   constructor(
     private readonly sections: SimulatedSections,
@@ -124,7 +123,6 @@ export class Oracle {
    * durable. `maskOf`: the row of a writer in a shard. `repeats`: true for writers that push the rest again.
    */
   rewind(maskOf: (writer: number, shard: number) => number, repeats: (writer: number) => boolean): void {
-    this.restored = true;
     for (const [key, pushes] of this.sent) {
       const [writer, shard] = [Math.floor(key / MAX_SHARDS), key % MAX_SHARDS];
       const mask = maskOf(writer, shard);
@@ -282,7 +280,7 @@ export class Oracle {
     const pushes = this.sent.get(place(owner, shard)) ?? [];
     const since = Math.max(0, ...numbers.map((number) => pushes[number - 1]!.governed));
     const policies = learner.policy!.ttl ? this.setters.governors.possible(since) : [learner.policy!];
-    const problem = livingProblem(learner, policies, dim, numbers, row, this.restored);
+    const problem = livingProblem(learner, policies, dim, numbers, row);
     if (problem) throw new Violation(`table ${table} writer ${owner} shard ${shard}: ${problem}`);
   }
 

@@ -4,6 +4,7 @@
  * it lists is there and whole, rows and de-duplication state are those of one position, and the samples are
  * such that a restored job trains each of them once.
  */
+import type { FetchedFilter } from '../core/node/loaded-filters.js';
 import type { FetchEffect, StoreEffect } from '../core/shared/outbox.js';
 import { checkpointFolder, checkpointOfSegment, type SegmentRef } from '../protocol/checkpoints.js';
 import type { DedupEntry, Message } from '../protocol/messages.js';
@@ -21,6 +22,7 @@ interface SegmentTable {
   dim: number;
   rows: { key: bigint; row: Float32Array }[];
   removed: bigint[];
+  filter: FetchedFilter | undefined;
 }
 
 /** A file of the place. */
@@ -140,7 +142,7 @@ export class Saves implements CheckpointSide {
       const failed = { kind: 'fetchFailed' as const, token, code: 'PLACE_FAILED' as const, message: 'no' };
       const file = this.files.get(segment.name);
       if (fails || !file) return cluster.answerNode(index, actor, failed);
-      const tables = [...file.tables].map(([name, { dim, rows, removed }]) => {
+      const tables = [...file.tables].map(([name, { dim, rows, removed, filter }]) => {
         const width = rows[0]?.row.length ?? dim;
         const values = new Float32Array(rows.length * dim);
         const state = new Float32Array(rows.length * (width - dim));
@@ -149,7 +151,7 @@ export class Saves implements CheckpointSide {
           state.set(row.subarray(dim), i * (width - dim));
         }
         const keys = BigUint64Array.from(rows, ({ key }) => key);
-        return { name, keys, values, state, removed: BigUint64Array.from(removed) };
+        return { name, keys, values, state, removed: BigUint64Array.from(removed), filter };
       });
       const { sessions } = file;
       cluster.answerNode(index, actor, { kind: 'fetched', token, tables, ...(sessions && { sessions }) });
@@ -297,7 +299,7 @@ function segmentOf({ tables, sessions, position }: StoreEffect): StoredSegment {
     hash = Math.imul(hash ^ word, 0x01000193);
     bytes += 4;
   };
-  for (const { name, keys, values, state, removed = [] } of tables) {
+  for (const { name, keys, values, state, removed = [], filter } of tables) {
     const gone = removed.flatMap((some) => [...some]);
     for (const key of gone) mix(Number(key & 0xffff_ffffn));
     const list: { key: bigint; row: Float32Array }[] = [];
@@ -316,7 +318,13 @@ function segmentOf({ tables, sessions, position }: StoreEffect): StoredSegment {
       dim: keys.length > 0 ? values[0]!.length / keys[0]!.length : 0,
       rows: list,
       removed: gone,
+      filter: filter && {
+        state: filter.state,
+        slots: BigUint64Array.from(filter.slots.flatMap((some) => [...some])),
+        counters: Uint8Array.from(filter.counters.flatMap((some) => [...some])),
+      },
     });
+    for (const some of filter?.counters ?? []) for (const count of some) mix(count);
   }
   if (sessions) for (const char of JSON.stringify(sessions)) mix(char.charCodeAt(0));
   const sha256 = (hash >>> 0).toString(16);

@@ -17,7 +17,15 @@ import { byteLength, bytesOf } from '../../src/stores/checkpoint/bytes.js';
 import { decodeManifest, encodeManifest } from '../../src/stores/checkpoint/manifest.js';
 import { type decodeSegment, encodeSegment, type Segment } from '../../src/stores/checkpoint/segment.js';
 import { segmentProblem, verifyCheckpoint } from '../../src/stores/checkpoint/verify.js';
-import { draftOf, joined, random as numbers, rows, shardOf, TABLES } from '../stores/checkpoint/support.js';
+import {
+  draftOf,
+  filterOf,
+  joined,
+  random as numbers,
+  rows,
+  shardOf,
+  TABLES,
+} from '../stores/checkpoint/support.js';
 import { mutate, Random, retype } from './frames.js';
 import { MapPlace } from './map-place.js';
 
@@ -47,7 +55,9 @@ function segmentFile(random: Random): Uint8Array {
   const tables = TABLES.filter(() => random.below(4) > 0).map((table) => {
     const keys = Array.from({ length: random.below(6) }, () => BigInt(random.below(50)));
     const removed = Array.from({ length: random.below(3) }, () => BigInt(random.below(50)));
-    return { ...rows(table, keys, numbers(random.next())), removed: [BigUint64Array.from(removed)] };
+    const slots = Array.from({ length: random.below(3) }, (_, i) => 100 + i);
+    const filter = random.below(2) === 0 ? filterOf(slots, 16, numbers(random.next())) : undefined;
+    return { ...rows(table, keys, numbers(random.next())), removed: [BigUint64Array.from(removed)], filter };
   });
   const sessions = [
     [1, 3, 'ENDED'],
@@ -132,18 +142,25 @@ function refused(error: unknown, file: string): true {
 /** Numbers of rows fit each other, views are in the file or not larger, and it reads the same again. */
 function checkSegment(readers: Readers, segment: Segment, file: Uint8Array): void {
   let bytes = 0;
-  for (const { dim, stateParts, keys, values, state, removed } of segment.tables) {
+  for (const { dim, stateParts, keys, values, state, removed, filter } of segment.tables) {
     const width = stateParts.reduce((sum, { floats }) => sum + floats, 0);
     if (values.length !== keys.length * dim || state.length !== keys.length * width)
       throw new Error('rows of another number than keys');
     bytes += byteLength([keys, values, state, removed].map(bytesOf));
+    if (!filter) continue;
+    if (filter.counters.length !== filter.slots.length * filter.width)
+      throw new Error('counters of another number than slots');
+    bytes += byteLength([filter.slots, filter.counters].map(bytesOf));
   }
   if (bytes > file.byteLength) throw new Error(`${bytes} bytes of a file of ${file.byteLength}`);
   const again = readers.decodeSegment(
     joined(
       encodeSegment(
-        segment.tables.map(({ keys, values, state, removed, ...table }) => {
-          return { ...table, keys: [keys], values: [values], state: [state], removed: [removed] };
+        segment.tables.map(({ keys, values, state, removed, filter, ...table }) => {
+          const rows = { keys: [keys], values: [values], state: [state], removed: [removed] };
+          const { slots, counters } = filter ?? {};
+          const again = filter && { ...filter, slots: [slots!], counters: [counters!] };
+          return { ...table, ...rows, filter: again };
         }),
         segment.sessions,
         segment,
@@ -155,9 +172,12 @@ function checkSegment(readers: Readers, segment: Segment, file: Uint8Array): voi
     JSON.stringify([
       rest,
       sessions && normalized(sessions),
-      tables.map(({ keys, values, state, removed, ...table }) => [
+      tables.map(({ keys, values, state, removed, filter, ...table }) => [
         table,
-        ...[keys, values, state, removed].map((array) => Buffer.from(bytesOf(array)).toString('hex')),
+        filter && [filter.state, filter.width],
+        ...[keys, values, state, removed, ...(filter ? [filter.slots, filter.counters] : [])].map((array) =>
+          Buffer.from(bytesOf(array)).toString('hex'),
+        ),
       ]),
     ]);
   if (plain(again) !== plain(segment)) throw new Error('it does not read the same again');

@@ -14,6 +14,7 @@ import type { DedupEntry, MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import { isTombstone } from '../shared/dedup.js';
 import type { NodeHost } from './host.js';
+import { type FetchedFilter, LoadedFilters } from './loaded-filters.js';
 import type { Owners } from './owners.js';
 import { rowsAt } from './rows.js';
 
@@ -32,6 +33,7 @@ export interface FetchedTable {
   state: Float32Array;
   /** Keys whose rows of older files are gone. */
   removed?: BigUint64Array;
+  filter?: FetchedFilter | undefined;
 }
 
 export type FetchAnswer =
@@ -52,6 +54,7 @@ interface ShardLoad {
   owner: Owner;
   message: MessageOf<'loadShard'>;
   files: readonly LoadedFile[];
+  filters: LoadedFilters;
   /** Index of the file that is put into the shard next: all older ones are in it. */
   next: number;
   /** Index of the file that is read next; `next` or more. */
@@ -93,7 +96,9 @@ export class Loading {
       const files = message.parts.flatMap(({ group, member, segments }) =>
         segments.map((segment) => ({ segment, group, member })),
       );
-      this.loads.set(key, { owner, message, files, ...begin });
+      const nameOf = (table: number) => this.host.map.tables.find(({ id }) => id === table)?.name ?? '';
+      const filters = new LoadedFilters(owner, message.parts, nameOf);
+      this.loads.set(key, { owner, message, files, filters, ...begin });
     }
     this.pump();
   }
@@ -174,7 +179,8 @@ export class Loading {
     }
   }
 
-  private take({ owner, message }: ShardLoad, tables: readonly FetchedTable[]): ErrorCode | undefined {
+  private take(load: ShardLoad, tables: readonly FetchedTable[]): ErrorCode | undefined {
+    const { owner, message, filters, files, next } = load;
     for (const table of tables) {
       const id = this.host.map.tables.find(({ name }) => name === table.name)?.id;
       if (id === undefined) return 'BAD_CHECKPOINT';
@@ -182,11 +188,11 @@ export class Loading {
       if (table.removed && owner.native.unloadRows(id, table.removed) !== PushStatus.APPLIED)
         return 'BAD_CHECKPOINT';
       const { keys, values, state } = message.reshaped ? this.ownRows(owner, table) : table;
-      const status = owner.native.loadRows(id, keys, values, state);
-      if (status === PushStatus.MEMORY_LIMIT) return 'MEMORY_LIMIT';
-      if (status !== PushStatus.APPLIED) return 'BAD_CHECKPOINT';
+      const problem = problemOf(owner.native.loadRows(id, keys, values, state));
+      if (problem) return problem;
     }
-    return undefined;
+    // After a failure the file is taken again: its rows replace themselves, and its filters come last.
+    return problemOf(filters.take(files[next]!.segment, tables));
   }
 
   /** Rows whose keys belong to this shard. */
@@ -202,6 +208,8 @@ export class Loading {
     const last = files.at(-1)?.segment.name ?? 'the manifest';
     const sessions = message.reshaped ? [] : common(load.sessions, message.sessionsBelow);
     if (!sessions) return this.fail(load, 'BAD_CHECKPOINT', `${last} has no state of sessions`);
+    const problem = problemOf(load.filters.finish(this.host.out));
+    if (problem) return this.fail(load, problem, 'the filters cannot be loaded');
     this.dropped(owner);
     owner.loaded(sessions);
     this.tell(owner);
@@ -218,6 +226,11 @@ export class Loading {
     const text = describe(message).slice(0, 1000);
     this.host.out.send(SCHEDULER, { t: 'loadFailed', g: group.id, m, gen, code, message: text });
   }
+}
+
+function problemOf(status: number): ErrorCode | undefined {
+  if (status === PushStatus.APPLIED) return undefined;
+  return status === PushStatus.MEMORY_LIMIT ? 'MEMORY_LIMIT' : 'BAD_CHECKPOINT';
 }
 
 /**

@@ -222,30 +222,43 @@ export class Saving {
         const { kind, served = {} } = order.message;
         const snapshot = owner.snapshot(since, kind === 'export' ? served : undefined);
         const nothing = { tables: new Map<number, StoredTable>(), bytes: 0, rows: 0, read: false, open: 0 };
-        this.saves.push({ owner, snapshot, segments: [], ...nothing });
+        const save = { owner, snapshot, segments: [], ...nothing };
+        // A file says which filters there were, also where they have counted nothing.
+        for (const table of snapshot.filters.keys()) this.tableOf(save, table);
+        this.saves.push(save);
       });
       if (!order.message.barrier) return;
     }
   }
 
   private take(save: Save, piece: SnapshotRows, bytes: number): void {
-    const { table, keys, values, state, removed } = piece;
+    const { table, keys, values, state, removed, filter } = piece;
     const { kind, tables } = this.order!.message;
     if (tables && !tables.includes(table)) return;
-    let saved = save.tables.get(table);
-    if (!saved) {
-      const name = this.host.map.tables.find(({ id }) => id === table)?.name ?? '';
-      saved = { name, keys: [], values: [], state: [] };
-      save.tables.set(table, saved);
-    }
+    const saved = this.tableOf(save, table);
     if (removed) saved.removed = [...(saved.removed ?? []), removed];
-    else {
+    else if (filter) {
+      saved.filter!.slots.push(filter.slots);
+      saved.filter!.counters.push(filter.counters);
+    } else {
       saved.keys.push(keys);
       saved.values.push(values);
       if (kind === 'full job') saved.state.push(state);
     }
     save.rows += keys.length;
     save.bytes += kind === 'full job' ? bytes : bytes - state.byteLength;
+  }
+
+  private tableOf({ snapshot, tables }: Save, table: number): StoredTable {
+    let saved = tables.get(table);
+    if (!saved) {
+      const name = this.host.map.tables.find(({ id }) => id === table)?.name ?? '';
+      const state = snapshot.filters.get(table);
+      const filter = state && { filter: { state, slots: [], counters: [] } };
+      saved = { name, keys: [], values: [], state: [], ...filter };
+      tables.set(table, saved);
+    }
+    return saved;
   }
 
   private handOut(save: Save): void {

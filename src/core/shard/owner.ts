@@ -65,7 +65,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     this.gen = entry.gen;
     this.born = entry.init;
     this.restores = entry.restore === true;
-    this.tables = new ShardTables(native, group.pool);
+    this.tables = new ShardTables(native, group.pool, group.id, member);
     this.stream = new Stream(this, host);
     this.replicas = new ShardReplicas(this, host);
     this.gaps = new Gaps(this, host);

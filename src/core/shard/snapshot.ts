@@ -5,7 +5,7 @@
  * the row.
  */
 import type { NativeShard } from '../../engine/native.js';
-import type { SnapshotRows } from '../../engine/snapshots.js';
+import type { FilterState, SnapshotRows } from '../../engine/snapshots.js';
 import type { DedupEntry } from '../../protocol/messages.js';
 import type { ServedRows } from '../../protocol/saving.js';
 
@@ -25,6 +25,8 @@ export class ShardSnapshot {
   readonly since: number;
   /** Estimate of the bytes of rows that are still to be read: never negative, 0 when all were read. */
   bytesLeft: number;
+  /** Filters of tables by their ids; none where only values are wanted. */
+  readonly filters: ReadonlyMap<number, FilterState>;
 
   /** The caller has flushed the open batch, so the rows are those at `position`. */
   constructor(
@@ -41,6 +43,8 @@ export class ShardSnapshot {
     this.stamp = stamp;
     this.since = since;
     this.bytesLeft = bytes;
+    const filters = served ? [] : native.filters();
+    this.filters = new Map(filters.map(({ table, ...filter }) => [table, filter]));
   }
 
   /** Bytes of the rows that the engine keeps for this snapshot. */
@@ -65,6 +69,8 @@ export class ShardSnapshot {
   }
 }
 
-export function bytesOf({ keys, values, state, removed }: SnapshotRows): number {
-  return keys.byteLength + values.byteLength + state.byteLength + (removed?.byteLength ?? 0);
+export function bytesOf({ keys, values, state, removed, filter }: SnapshotRows): number {
+  const rows = keys.byteLength + values.byteLength + state.byteLength;
+  const counters = (filter?.slots.byteLength ?? 0) + (filter?.counters.byteLength ?? 0);
+  return rows + (removed?.byteLength ?? 0) + counters;
 }

@@ -7,7 +7,7 @@
 import { withFilter } from '../../engine/filters.js';
 import type { NativeShard } from '../../engine/native.js';
 import { policyOfShard } from '../../engine/policies.js';
-import type { ClusterMap, TableSpec } from '../../protocol/map.js';
+import { type ClusterMap, shardAt, type TableSpec } from '../../protocol/map.js';
 import { isSetAlike } from '../../protocol/settings.js';
 
 export class ShardTables {
@@ -18,6 +18,8 @@ export class ShardTables {
   constructor(
     private readonly native: Pick<NativeShard, 'addTable'>,
     private readonly pool: number,
+    private readonly group: number,
+    private readonly member: number,
   ) {}
 
   /** Both lists are in the order of their ids. Tables that are gone were dropped before (rule 47). */
@@ -26,6 +28,7 @@ export class ShardTables {
     if (tables === seen) return;
     this.seen = tables;
     const { name: pool, k = 1, groups = 1 } = pools[this.pool] ?? {};
+    const shard = pools[this.pool] ? shardAt(pools[this.pool]!, this.group, this.member) : 0;
     let at = 0;
     for (const table of tables) {
       while (at < seen.length && seen[at]!.id < table.id) at++;
@@ -34,7 +37,7 @@ export class ShardTables {
       if (table.pool !== pool || isKnown) continue;
       this.newest = Math.max(this.newest, table.id);
       const { policy } = table;
-      const own = policy && withFilter(table, policyOfShard(policy, k * groups));
+      const own = policy && withFilter(table, policyOfShard(policy, k * groups), shard);
       this.native.addTable(own ? { ...table, policy: own } : table);
     }
   }

@@ -3,6 +3,7 @@
  * disk: they collect effects, and the runtime (or the simulator) carries them out.
  */
 
+import type { FilterState } from '../../engine/snapshots.js';
 import type { SegmentRef } from '../../protocol/checkpoints.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { DedupEntry, Message } from '../../protocol/messages.js';
@@ -33,6 +34,15 @@ export interface StoredTable {
   state: Float32Array[];
   /** Keys that have no row any more; none of `keys`. */
   removed?: BigUint64Array[];
+  /** Some slots of the filter of a table that has one, in a full job. */
+  filter?: StoredFilter;
+}
+
+/** Slots of a filter as the engine gives them. */
+export interface StoredFilter {
+  state: FilterState;
+  slots: BigUint64Array[];
+  counters: Uint8Array[];
 }
 
 /**

@@ -4,6 +4,7 @@ import { KintsugiError } from '../../common/errors.js';
 import type { FetchAnswer } from '../../core/node/loading.js';
 import type { StoreAnswer } from '../../core/node/saving.js';
 import type { FetchEffect, StoredTable, StoreEffect } from '../../core/shared/outbox.js';
+import { rowStride } from '../../engine/filters.js';
 import type { SavedShard } from '../../protocol/checkpoints.js';
 import { type ClusterMap, tableByName } from '../../protocol/map.js';
 import { readSegment, storeSegment } from '../../stores/checkpoint/checkpoints.js';
@@ -77,7 +78,7 @@ export class PlaceFiles {
 }
 
 function toWrite(
-  { name, keys, values, state, removed }: StoredTable,
+  { name, keys, values, state, removed, filter }: StoredTable,
   map: ClusterMap,
   valuesOnly: boolean,
 ): TableToWrite {
@@ -89,5 +90,6 @@ function toWrite(
     dim,
     stateParts: valuesOnly ? [] : statePartsOf(dim, optimizer, policy),
     ...{ keys, values, state, removed },
+    filter: filter && { ...filter, width: rowStride(spec) },
   };
 }

@@ -3,6 +3,7 @@ import { ANSWER_MUTANTS } from './answers.js';
 import { CONTENT_MUTANTS } from './content.js';
 import { DATA_MUTANTS } from './data.js';
 import { DROP_MUTANTS } from './drops.js';
+import { FILTER_MUTANTS } from './filters.js';
 import { LIFE_MUTANTS } from './life.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
@@ -34,6 +35,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...TURN_MUTANTS,
   ...SETTING_MUTANTS,
   ...DROP_MUTANTS,
+  ...FILTER_MUTANTS,
   ...LIFE_MUTANTS,
   ...PURGE_MUTANTS,
 ];

@@ -17,6 +17,7 @@ import {
 } from '../../protocol/checkpoints.js';
 import type { DedupEntry } from '../../protocol/messages.js';
 import { checkpointNumbers, numberAfter, publishNewest, readManifest, storeSegment } from './checkpoints.js';
+import type { FilterToWrite } from './filter-part.js';
 import { wordsOf } from './layout.js';
 import {
   copyRuns,
@@ -112,6 +113,7 @@ class Compaction {
     for await (const live of liveRows(this.place, this.manifest, shard, this.options)) {
       sessions ??= live.sessions;
       for (const { table, runs } of live.tables) await output.add(table, runs);
+      for (const table of live.filters) await output.addFilter(table);
     }
     return { ...shard, since: 0, segments: await output.finish(sessions) };
   }
@@ -148,13 +150,9 @@ class CompactOutput {
   async add(table: TableRead, runs: readonly RowRun[]): Promise<void> {
     const count = countRows(runs);
     if (count === 0) return;
-    const { name, dim, stateParts } = table;
+    const { dim, stateParts } = table;
     const width = stateParts.reduce((sum, { floats }) => sum + floats, 0);
-    let rows = this.tables.get(name);
-    if (!rows) {
-      rows = { name, dim, stateParts, keys: [], values: [], state: [] };
-      this.tables.set(name, rows);
-    }
+    const rows = this.rowsOf(table);
     const keys = copyRuns(table.keys, new BigUint64Array(count), 1, runs);
     const values = copyRuns(wordsOf(table.values), new Uint32Array(count * dim), dim, runs);
     const state = copyRuns(wordsOf(table.state), new Uint32Array(count * width), width, runs);
@@ -163,6 +161,23 @@ class CompactOutput {
     rows.state.push(new Float32Array(state.buffer));
     this.bytes += count * (8 + 4 * dim + 4 * width);
     if (this.bytes >= (this.options.segmentBytes ?? SEGMENT_BYTES)) await this.store(undefined);
+  }
+
+  /** Copies the slots of its filter. */
+  async addFilter(table: TableRead): Promise<void> {
+    const { state, width, slots, counters } = table.filter!;
+    const rows = this.rowsOf(table);
+    rows.filter ??= { state, width, slots: [], counters: [] };
+    rows.filter.slots.push(slots.slice());
+    rows.filter.counters.push(counters.slice());
+    this.bytes += slots.byteLength + counters.byteLength;
+    if (this.bytes >= (this.options.segmentBytes ?? SEGMENT_BYTES)) await this.store(undefined);
+  }
+
+  private rowsOf({ name, dim, stateParts }: TableRead): CompactRows {
+    const rows = this.tables.get(name) ?? { name, dim, stateParts, keys: [], values: [], state: [] };
+    this.tables.set(name, rows);
+    return rows;
   }
 
   async finish(sessions: DedupEntry[] | undefined): Promise<SegmentRef[]> {
@@ -191,4 +206,5 @@ interface CompactRows extends TableToWrite {
   keys: BigUint64Array[];
   values: Float32Array[];
   state: Float32Array[];
+  filter?: FilterToWrite & { slots: BigUint64Array[]; counters: Uint8Array[] };
 }

@@ -39,6 +39,8 @@ export type RowRun = [first: number, end: number];
 /** The rows of a segment that no newer segment replaces. The arrays are views of its bytes. */
 export interface LiveSegment {
   tables: { table: TableRead; runs: RowRun[] }[];
+  /** Tables that have slots of a filter that counts: the newest part of a shard has all of them, once. */
+  filters: TableRead[];
   /** Sessions of a shard; only the last segment of a shard of a full job has them. */
   sessions: DedupEntry[] | undefined;
 }
@@ -78,6 +80,7 @@ export async function* liveRows(
   const keys = increments.flat().reduce((sum, { rows }) => sum + rows, 0);
   const passes = Math.max(1, Math.ceil((keys * KEY_BYTES) / indexBytes));
   // Within a part the order stays: where another program has written a key twice, the last one counts.
+  const newest = increments.at(-1) ?? oldest;
   const newestFirst = [...increments.reverse().flat(), ...oldest].map((ref) => ({ shard, ref }));
   for (let pass = 0; pass < passes; pass++) {
     const seen = new Map<string, KeySet>();
@@ -88,7 +91,9 @@ export async function* liveRows(
         const isWanted = isIn(forgotten?.get(table.name), pass, passes);
         return { table, runs: newRows(table, seen.get(table.name)!, isIncrement, isWanted) };
       });
-      yield { tables, sessions: segment.sessions };
+      const holds = pass === 0 && newest.includes(ref);
+      const filters = holds ? segment.tables.filter(({ filter }) => filter) : [];
+      yield { tables, filters, sessions: segment.sessions };
     }
   }
 }

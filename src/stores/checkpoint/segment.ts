@@ -1,11 +1,12 @@
 /**
  * A segment: one safetensors file with rows of one shard. Its tensors are `<table>.keys` U64[n],
  * `<table>.values` F32[n, dim], `<table>.state` F32[n, w] where rows have state, `<table>.removed` U64[m]
- * where rows were removed, and the de-duplication state of the shard (sessions.ts) in its last segment.
- * Tensors of 8-byte numbers come first, so that every tensor can be used in place.
+ * where rows were removed, slots of its filter (filter-part.ts) where it has one, and the de-duplication
+ * state of the shard (sessions.ts) in its last segment. Tensors of 8-byte numbers come first, so that
+ * every tensor can be used in place.
  *
- * Encoding copies no row: a segment is a list of byte arrays. Decoding gives views of the file's bytes, and
- * takes memory only for lists as long as the file is.
+ * Encoding copies no row: a segment is a list of byte arrays. Decoding gives views of the file's bytes,
+ * and takes memory only for lists as long as the file is.
  */
 
 import { invariant } from '../../common/errors.js';
@@ -14,9 +15,12 @@ import type { TablePolicy } from '../../engine/policies.js';
 import { CHECKPOINT_FORMAT, CHECKPOINT_VERSION } from '../../protocol/checkpoints.js';
 import type { DedupEntry } from '../../protocol/messages.js';
 import { byteLength, bytesOf } from './bytes.js';
+import { areOfFilter, type FilterRead, type FilterToWrite, filterText, parsedFilter } from './filter-part.js';
 import { rowParts } from './layout.js';
 import {
   bad,
+  DTYPES,
+  type Dtype,
   decodeHeader,
   encodeHeader,
   type Tensor,
@@ -58,6 +62,8 @@ export interface TableToWrite extends TableShape {
   state: readonly Float32Array[];
   /** Keys whose rows are gone; they are removed before the rows of this segment come. */
   removed?: readonly BigUint64Array[] | undefined;
+  /** Some slots of the filter of a table that has one. */
+  filter?: FilterToWrite | undefined;
 }
 
 /** Rows of a table that were read: views of the segment's bytes. */
@@ -66,6 +72,7 @@ export interface TableRead extends TableShape {
   values: Float32Array;
   state: Float32Array;
   removed: BigUint64Array;
+  filter?: FilterRead;
 }
 
 export interface Segment extends SegmentOwner {
@@ -112,18 +119,20 @@ export function encodeSegment(
   const parts: Uint8Array[] = [];
   const add = (spec: TensorSpec, arrays: readonly ArrayBufferView[]): void => {
     const bytes = arrays.map(bytesOf);
-    const item = spec.dtype === 'U64' ? 8 : 4;
-    const wanted = spec.shape.reduce((product, size) => product * size, item);
+    const wanted = spec.shape.reduce((product, size) => product * size, DTYPES[spec.dtype]);
     invariant(byteLength(bytes) === wanted, 'arrays have the shape of their tensor', spec);
     specs.push(spec);
     for (const each of bytes) parts.push(each);
   };
   const countOf = (arrays: readonly BigUint64Array[]): number =>
     arrays.reduce((sum, { length }) => sum + length, 0);
-  for (const { name, keys, removed = [] } of tables) {
+  for (const { name, keys, removed = [], filter } of tables) {
     add({ name: `${name}.keys`, dtype: 'U64', shape: [countOf(keys)] }, keys);
     const gone = countOf(removed);
     if (gone > 0) add({ name: `${name}.removed`, dtype: 'U64', shape: [gone] }, removed);
+    if (!filter) continue;
+    add({ name: `${name}.filter.slots`, dtype: 'U64', shape: [countOf(filter.slots)] }, filter.slots);
+    metadata[`${name}.filter`] = filterText(filter.state);
   }
   if (sessions) {
     const numbers = encodeSessions(sessions);
@@ -141,6 +150,11 @@ export function encodeSegment(
     if (stateParts.length === 0) continue;
     add({ name: `${name}.state`, dtype: 'F32', shape: [rows, widthOf(stateParts)] }, state);
     metadata[`${name}.state`] = stateParts.map((part) => `${part.name}:${part.floats}`).join();
+  }
+  for (const { name, filter } of tables) {
+    if (!filter) continue;
+    const shape = [countOf(filter.slots), filter.width];
+    add({ name: `${name}.filter.counters`, dtype: 'U8', shape }, filter.counters);
   }
   invariant(new Set(specs.map(({ name }) => name)).size === specs.length, 'a table occurs once');
   const { header } = encodeHeader(specs, metadata);
@@ -219,15 +233,31 @@ class SegmentReader {
     if (shape[0] !== rows || shape[1] !== width) {
       throw this.bad(`table "${name}" has state of the shape [${shape}], not [${rows},${width}]`);
     }
+    const filter = this.filter(name);
     return {
       name,
       dim,
       stateParts,
+      ...(filter && { filter }),
       keys: this.numbers(keys),
       values: this.floats(values),
       state: state ? this.floats(state) : new Float32Array(0),
       removed: removed ? this.numbers(removed) : new BigUint64Array(0),
     };
+  }
+
+  private filter(table: string): FilterRead | undefined {
+    const slots = this.take(`${table}.filter.slots`, 'U64', 1);
+    const counters = this.take(`${table}.filter.counters`, 'U8', 2);
+    const text = this.text(`${table}.filter`);
+    if (text === undefined && !slots && !counters) return undefined;
+    const state = parsedFilter(text ?? '');
+    if (!state || !slots || !counters) throw this.bad(`table "${table}" has no valid filter`);
+    const [count, width] = counters.shape as [number, number];
+    const filter = { state, width, slots: this.numbers(slots), counters: this.octets(counters) };
+    if (slots.shape[0] !== count || !areOfFilter(filter.slots, state))
+      throw this.bad(`the filter of table "${table}" has other slots than its counters`);
+    return filter;
   }
 
   sessions(): DedupEntry[] | undefined {
@@ -284,7 +314,7 @@ class SegmentReader {
     });
   }
 
-  private take(name: string, dtype: 'U64' | 'F32', dimensions: number): Tensor | undefined {
+  private take(name: string, dtype: Dtype, dimensions: number): Tensor | undefined {
     const tensor = this.rest.get(name);
     if (!tensor) return undefined;
     if (tensor.dtype !== dtype || tensor.shape.length !== dimensions) {
@@ -302,6 +332,10 @@ class SegmentReader {
   private floats({ start, bytes }: Tensor): Float32Array {
     const { buffer, byteOffset } = this.aligned(start, bytes, 4);
     return new Float32Array(buffer, byteOffset, bytes / 4);
+  }
+
+  private octets({ start, bytes }: Tensor): Uint8Array {
+    return this.bytes.subarray(start, start + bytes);
   }
 
   /** In place, or a copy where another program has written tensors in an order that does not align them. */

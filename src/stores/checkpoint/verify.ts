@@ -1,10 +1,11 @@
 /** Checks every file that a checkpoint needs, those of its parents included. */
 import { KintsugiError } from '../../common/errors.js';
-import type { Manifest, SavedShard, SegmentRef } from '../../protocol/checkpoints.js';
+import { rowStride } from '../../engine/filters.js';
+import type { Manifest, SavedShard, SavedTable, SegmentRef } from '../../protocol/checkpoints.js';
 import { readManifest, readSegment } from './checkpoints.js';
 import type { Place } from './place.js';
 import { bad } from './safetensors.js';
-import { type Segment, statePartsOf } from './segment.js';
+import { type Segment, statePartsOf, type TableRead } from './segment.js';
 
 /** Files in memory at a time. */
 const IN_FLIGHT = 2;
@@ -140,6 +141,14 @@ export function segmentProblem(
         ({ name, floats }, i) => name === wanted[i]!.name && floats === wanted[i]!.floats,
       );
     if (!same) return `rows of table "${table.name}" have another layout than its specification`;
+    const { filter } = table;
+    if (filter && !(isJob && isFilterOf(spec, filter)))
+      return `table "${table.name}" has a filter that its specification does not have`;
   }
   return undefined;
+}
+
+/** A restore looks at the rest: it takes no filter of another shape. */
+function isFilterOf(spec: SavedTable, { width }: NonNullable<TableRead['filter']>): boolean {
+  return spec.policy?.bloom !== undefined && width === rowStride(spec);
 }

@@ -20,6 +20,7 @@ function ownerOf(m: number): Owner {
   const owner = {
     ...{ group: { id: 0, pool: 0 }, member: m, gen: 1, phase: 'RESTORE', isLoaded: false },
     native: {
+      filters: () => [],
       loadRows: (_: number, keys: BigUint64Array) => {
         if (status === PushStatus.APPLIED) taken.push(`${m}/${keys[0]}`);
         return status;

@@ -7,7 +7,7 @@ import type { RunReport } from '../../../src/fleet/local/report.js';
 import { writeDemoData } from '../../../src/training/loop/demo-data.js';
 import { kintsugi } from '../../cli/support.js';
 
-// Two whole jobs, one after the other.
+// Two or three whole jobs, one after the other.
 vi.setConfig({ testTimeout: 280_000 });
 
 const ROWS = 6000;
@@ -25,12 +25,13 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
+/** A report, or undefined where all processes are killed. */
 async function run(name: string, admission: string, ...args: string[]): Promise<RunReport> {
   const json = join(directory, `${name}.json`);
   const flags = ['local', '--data', data, ...SHAPE, ...EXACT, ...args];
   flags.push('--table-policy', `${admission},${EVICTION}`);
   const { code, stderr } = await kintsugi([...flags, '--json', json, '--quiet']);
-  expect([code, stderr]).toEqual([0, '']);
+  expect([code, stderr]).toEqual([args.includes('all@60%') ? 137 : 0, '']);
   return JSON.parse(readFileSync(json, 'utf8')) as RunReport;
 }
 
@@ -60,3 +61,15 @@ test.each(['admit=counter(2)', 'admit=bloom(2,20000,0.01)'])(
     for (const reason of ['expired', 'rare', 'refused'] as const) expect(told[reason]).toBeGreaterThan(0);
   },
 );
+
+test('a job that goes on from a checkpoint admits the keys of a job that was never stopped', async () => {
+  const admission = 'admit=bloom(2,20000,0.01)';
+  const place = join(directory, 'place');
+  const often = ['--barrier', '--every', '200ms', '--checkpoint', place];
+  const quiet = await run('never', admission);
+  await run('stopped', admission, ...often, '--kill', 'all@60%');
+  const again = await run('again', admission, ...often, '--restore', place);
+  expect(again.samples).toMatchObject({ trained: 2 * ROWS, problems: [] });
+  expect(again.restored).toMatchObject({ atLeastOnce: false });
+  expect(again.digest).toBe(quiet.digest);
+});

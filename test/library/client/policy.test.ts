@@ -192,6 +192,37 @@ it('a job that is restored with another code goes on with the lives of rows', as
   expect(await digest(loaded)).toEqual(expected);
 });
 
+it.each([
+  ['as many shards', { k: 2, r: 1 }, 2],
+  ['other shards', { k: 3, r: 1 }, 0],
+])('keys that waited count on in a job that is restored in %s', async (_, code, groups) => {
+  const policy = { bloom: { sightings: 3, capacity: 4000, error: 1e-5 } };
+  const before = await cluster({ code: '2+1', ps: 3, groups: 2 });
+  const job = await client(before.address);
+  const table = await job.createTable({ name: 'items', ...COUNTING, policy });
+  const model = new PlainTable(policy, 4);
+  const random = new Random(11);
+  const url = temporaryDirectory();
+  await setSavePlan(job, 'checkpoint', { url, everyMs: 0, keep: 100, rate: 0, kind: 'full job' });
+  for (let i = 0; i < 40; i++) await pushSome(random, table, model);
+  await job.checkpoint();
+  for (let i = 0; i < 20; i++) await pushSome(random, table, model);
+  const alive = [...model.rows.keys()];
+  await job.checkpoint();
+  await job.close();
+  await before.close();
+  const pools = groups > 0 ? [{ name: 'embedding', ...code, groups }] : poolsFor(code, 4);
+  const running = await scheduler({ nodes: 4, pools, restore: { url } });
+  for (const name of ['a', 'b', 'c', 'd']) await ps({ scheduler: running.address, name });
+  const after = await client(running.address);
+  expect(shardCount(after.clusterMap.pools[0]!) === 4).toBe(groups > 0);
+  for (let i = 0; i < 30; i++) await pushSome(random, after.table('items'), model);
+  expect(await keysIn(after, 'items')).toEqual([...model.rows.keys()].sort((a, b) => (a < b ? -1 : 1)));
+  expect(model.rows.size).toBeGreaterThan(alive.length);
+  // In other shards the clocks are others.
+  if (groups > 0) await compare(after, after.table('items'), model);
+});
+
 it('a replica does not serve what is gone', async () => {
   const running = await cluster({ code: '2+1', ps: 3 });
   const job = await client(running.address);

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { rowFloats, rowStride } from '../../../src/engine/filters.js';
 import { manifestName } from '../../../src/protocol/checkpoints.js';
 import {
   checkpointNumbers,
@@ -11,9 +12,21 @@ import { DirectoryPlace } from '../../../src/stores/checkpoint/directory.js';
 import { KeySet } from '../../../src/stores/checkpoint/key-set.js';
 import type { Place } from '../../../src/stores/checkpoint/place.js';
 import { keepNewest } from '../../../src/stores/checkpoint/retention.js';
+import { statePartsOf } from '../../../src/stores/checkpoint/segment.js';
 import { verifyCheckpoint } from '../../../src/stores/checkpoint/verify.js';
 import { contentOf, increments, writeSteps } from './increments.js';
-import { draftOf, random, temporaryDirectory, writeShards } from './support.js';
+import {
+  draftOf,
+  filterOf,
+  POOL,
+  random,
+  rows,
+  shardOf,
+  store,
+  TABLES,
+  temporaryDirectory,
+  writeShards,
+} from './support.js';
 
 describe('compaction', () => {
   test('keeps every row and no other, each once, also in several passes', async () => {
@@ -49,6 +62,61 @@ describe('compaction', () => {
     const manifest = await compactCheckpoint(place, 1);
     expect(manifest.shards).toEqual(before.shards);
     expect(manifest.parents).toEqual([1]);
+  });
+
+  test('keeps the filter of the newest part, once, also where keys are forgotten', async () => {
+    const place = new DirectoryPlace(temporaryDirectory());
+    const [items] = TABLES as [(typeof TABLES)[0]];
+    const next = random(3);
+    const table = { ...items, policy: { bloom: { sightings: 2 } } };
+    const tableRows = (key: bigint) => ({
+      ...rows(items, [key], next),
+      stateParts: statePartsOf(table.dim, table.optimizer, table.policy),
+      state: [new Float32Array(rowFloats(table) - table.dim)],
+    });
+    const parts = [];
+    const width = rowStride(table);
+    const filters = [[100], [101, 102], [103]].map((slots) => filterOf(slots, width, next));
+    for (const [i, number] of [1, 2, 2].entries()) {
+      const to = { number, attempt: '0123abcd', shard: 0, part: i, position: number };
+      const written = { ...tableRows(BigInt(i)), filter: filters[i]! };
+      parts.push(await store(place, to, [written], i === 1 ? undefined : [[3, number, []]]));
+    }
+    const shard = shardOf(0, parts, 2);
+    const other = { ...shardOf(1, [], 2), segments: [] };
+    const draft = {
+      ...draftOf(2, [shard]),
+      tables: [table],
+      lost: [{ pool: POOL.name, shard: other.shard }],
+    };
+    await publishCheckpoint(place, draft);
+    const forgotten = new KeySet();
+    forgotten.add(2, 0);
+    // Several passes over the keys of increments, and several files.
+    for (const options of [
+      { indexBytes: 16, segmentBytes: 50 },
+      { forgotten: new Map([['items', forgotten]]) },
+    ]) {
+      const manifest = await compactCheckpoint(place, undefined, options);
+      expect((await verifyCheckpoint(place)).bad).toEqual([]);
+      const found = new Map<bigint, number[]>();
+      for (const ref of manifest.shards[0]!.segments) {
+        const { filter } = (await readSegment(place, ref)).tables.find(({ name }) => name === 'items') ?? {};
+        for (const [i, slot] of (filter?.slots ?? []).entries()) {
+          expect(found.has(slot)).toBe(false);
+          found.set(slot, [...filter!.counters.subarray(i * width, (i + 1) * width)]);
+        }
+      }
+      const wanted = filters
+        .slice(1)
+        .flatMap(({ slots: [slots], counters: [counters] }) =>
+          [...slots!].map((slot, i): [bigint, number[]] => [
+            slot,
+            [...counters!.subarray(i * width, (i + 1) * width)],
+          ]),
+        );
+      expect(found).toEqual(new Map(wanted));
+    }
   });
 
   test('takes the newest only, and loses to a job that writes the same number', async () => {

@@ -11,7 +11,7 @@ import {
   statePartsOf,
   type TableToWrite,
 } from '../../../src/stores/checkpoint/segment.js';
-import { joined, random, rows, TABLES } from './support.js';
+import { filterOf, joined, random, rows, TABLES } from './support.js';
 
 const OWNER = { group: 3, member: 1, position: 2 ** 40 };
 
@@ -26,9 +26,10 @@ const table = (name: string): fc.Arbitrary<TableToWrite> =>
         maxLength: 4,
       }),
       removed: fc.array(fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), { maxLength: 5 }),
+      slots: fc.option(fc.array(fc.integer({ min: 100, max: 599 }), { maxLength: 5 }), { nil: undefined }),
       seed: fc.integer(),
     })
-    .map(({ dim, kind, valuesOnly, pages, removed, seed }) => {
+    .map(({ dim, kind, valuesOnly, pages, removed, slots, seed }) => {
       const stateParts = valuesOnly ? [] : statePartsOf(dim, optimizerOf(kind, 0.1));
       const width = stateParts.reduce((sum, { floats }) => sum + floats, 0);
       const next = random(seed);
@@ -39,6 +40,7 @@ const table = (name: string): fc.Arbitrary<TableToWrite> =>
         values: pages.map((keys) => floats(keys.length * dim)),
         state: pages.map((keys) => floats(keys.length * width)),
         removed: removed.length > 0 ? [BigUint64Array.from(removed)] : [],
+        filter: slots && filterOf(slots, 16 * dim, next),
       };
     });
 const natural = fc.maxSafeNat();
@@ -83,10 +85,37 @@ describe('a segment', () => {
             expect(Buffer.from(bytesOf(found[part]))).toEqual(
               Buffer.concat((wanted[part] ?? []).map(bytesOf)),
             );
+          const { filter } = wanted;
+          expect(found.filter).toEqual(
+            filter && { ...filter, slots: filter.slots[0], counters: filter.counters[0] },
+          );
         }
       }),
       { numRuns: 300 },
     );
+  });
+
+  test('has slots of a filter only as its text and its counters say', () => {
+    const next = random(2);
+    const [table] = TABLES as [(typeof TABLES)[0]];
+    const fileOf = (filter: TableToWrite['filter']) =>
+      joined(encodeSegment([{ ...rows(table, [1n], next), filter }], undefined, OWNER));
+    const filter = filterOf([100, 599], 48, next);
+    expect(decodeSegment(fileOf(filter), 'x').tables[0]!.filter!.state).toEqual(filter.state);
+    const problem = 'the filter of table "items" has other slots than its counters';
+    for (const slot of [99n, 600n, 2n ** 40n]) {
+      const wrong = { ...filter, slots: [BigUint64Array.of(100n, slot)] };
+      expect(() => decodeSegment(fileOf(wrong), 'x')).toThrow(problem);
+    }
+    for (const [name, value] of [
+      ['line', 0],
+      ['hashes', 33],
+      ['capacity', 2 ** 32],
+      ['waiting', 2 ** 32],
+    ] as const) {
+      const wrong = { ...filter, state: { ...filter.state, [name]: value } };
+      expect(() => decodeSegment(fileOf(wrong), 'x')).toThrow('table "items" has no valid filter');
+    }
   });
 
   test('is used in place: nothing is copied', () => {

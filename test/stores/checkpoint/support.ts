@@ -14,6 +14,7 @@ import {
 } from '../../../src/protocol/checkpoints.js';
 import { locate, type Pool, shardCount } from '../../../src/protocol/map.js';
 import type { DedupEntry } from '../../../src/protocol/messages.js';
+import type { FilterToWrite } from '../../../src/stores/checkpoint/filter-part.js';
 import type { Place } from '../../../src/stores/checkpoint/place.js';
 import {
   encodeSegment,
@@ -67,6 +68,13 @@ export function rows(table: SavedTable, keys: readonly bigint[], next: () => num
     values: [floats(keys.length * table.dim, next)],
     state: [floats(keys.length * width, next)],
   };
+}
+
+/** Slots of a filter, for these slots. */
+export function filterOf(slots: readonly number[], width: number, next: () => number): FilterToWrite {
+  const state = { line: 1000, first: 100, slots: 500, hashes: 3, capacity: 2000, waiting: slots.length };
+  const counters = Uint8Array.from({ length: slots.length * width }, () => next() & 255);
+  return { state, width, slots: [BigUint64Array.from(slots, BigInt)], counters: [counters] };
 }
 
 /** Writes one segment of a shard. */
