@@ -135,7 +135,13 @@ void Table::noteBegun(std::uint32_t slot) {
   run.admitted = false;
 }
 
-void Table::countGone(std::uint32_t slot) { (rule_.isRare(lifeOf(slot)) ? counts_.rare : counts_.expired)++; }
+void Table::countGone(std::uint32_t slot) {
+  if (rule_.isRare(lifeOf(slot))) {
+    leave(slot, Reason::Rare, counts_.rare);
+  } else {
+    leave(slot, Reason::Expired, counts_.expired);
+  }
+}
 
 /** The words of a row that has just become one: in this step, not yet seen. */
 static void beginLife(const Table& t, std::vector<float>& row) {
@@ -196,15 +202,13 @@ void Shard::countReplaced(Table& t, std::uint32_t slot) {
 void Shard::countDeleted(const Plan& plan) {
   Table& t = *plan.table;
   const std::uint32_t now = t.hasPolicy() ? t.clock() : 0;
-  std::size_t deleted = 0;
   for (const std::uint32_t slot : plan.slots) {
     if (t.hasPolicy() && t.isGone(slot, now)) {
       t.countGone(slot);
     } else {
-      deleted++;
+      t.countDeleted(slot);
     }
   }
-  t.countDeleted(deleted);
 }
 
 // Rows that were not seen often enough take no step: `steps` goes on without them.
