@@ -281,7 +281,8 @@ export class PsNode {
       case 'keys':
         return this.queue.arrived(from, message, parts, buffer);
       case 'shardStats':
-        return this.queries.onShardStats(from, message);
+      case 'evictions':
+        return this.queries.onAsked(from, message);
       case 'open':
         return this.sinks.to(message.sid, (sink) => sink.onOpen(message, from));
       case 'start':
@@ -399,14 +400,8 @@ export class PsNode {
   private heartbeat(now: number, owners: readonly Owner[], sinks: readonly Sink[]): void {
     const report = this.reporter.report(now, owners, sinks);
     if (!report) return;
-    const { inc, map, memory } = this;
-    this.host.out.send(SCHEDULER, {
-      t: 'heartbeat',
-      inc,
-      epoch: map.epoch,
-      bytes: memory.usedBytes,
-      ...report,
-    });
+    const bytes = this.memory.usedBytes;
+    this.host.out.send(SCHEDULER, { t: 'heartbeat', inc: this.inc, epoch: this.map.epoch, bytes, ...report });
   }
 
   ownerAt(g: number, m: number): Owner | undefined {

@@ -5,7 +5,7 @@
  */
 
 import { withFilter } from '../../engine/filters.js';
-import type { NativeShard } from '../../engine/native.js';
+import type { BlockList, NativeShard } from '../../engine/native.js';
 import { policyOfShard } from '../../engine/policies.js';
 import type { ClusterMap, TableSpec } from '../../protocol/map.js';
 import { isSetAlike } from '../../protocol/settings.js';
@@ -14,6 +14,7 @@ export class ShardTables {
   /** Highest id of a table that the shard has. */
   newest = 0;
   private seen: readonly TableSpec[] = [];
+  private ownPool = '';
 
   constructor(
     private readonly native: Pick<NativeShard, 'addTable'>,
@@ -25,7 +26,8 @@ export class ShardTables {
     const { seen } = this;
     if (tables === seen) return;
     this.seen = tables;
-    const { name: pool, k = 1, groups = 1 } = pools[this.pool] ?? {};
+    const { name: pool = '', k = 1, groups = 1 } = pools[this.pool] ?? {};
+    this.ownPool = pool;
     let at = 0;
     for (const table of tables) {
       while (at < seen.length && seen[at]!.id < table.id) at++;
@@ -37,5 +39,16 @@ export class ShardTables {
       const own = policy && withFilter(table, policyOfShard(policy, k * groups));
       this.native.addTable(own ? { ...table, policy: own } : table);
     }
+  }
+
+  /** By the newest map that the shard follows. */
+  has(id: number): boolean {
+    return this.seen.some((table) => table.id === id && table.pool === this.ownPool);
+  }
+
+  /** The tables of all blocks are, or were, in a map that the shard has followed. */
+  knowsAll(blocks: BlockList): boolean {
+    for (let i = 0; i < blocks.length; i += 2) if (blocks[i]! >>> 1 > this.newest) return false;
+    return true;
   }
 }

@@ -3,6 +3,7 @@ import { ANSWER_MUTANTS } from './answers.js';
 import { CONTENT_MUTANTS } from './content.js';
 import { DATA_MUTANTS } from './data.js';
 import { DROP_MUTANTS } from './drops.js';
+import { EVICTION_MUTANTS } from './evictions.js';
 import { LIFE_MUTANTS } from './life.js';
 import { MOVE_MUTANTS } from './moves.js';
 import type { Mutant } from './mutant.js';
@@ -35,5 +36,6 @@ export const MUTANTS: readonly Mutant[] = [
   ...SETTING_MUTANTS,
   ...DROP_MUTANTS,
   ...LIFE_MUTANTS,
+  ...EVICTION_MUTANTS,
   ...PURGE_MUTANTS,
 ];
