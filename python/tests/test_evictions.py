@@ -51,7 +51,7 @@ def test_a_stream_goes_on_from_a_position(table: kintsugi.Table) -> None:
     next(stream)
     table.delete(KEYS[:10]).result()
     _, last = told(stream, 10)
-    stream.close()
+    del stream  # closes it
     table.delete(KEYS[10:30]).result()
     position = json.loads(json.dumps(last.position))
     found, _ = told(table.evictions(since=position, poll_seconds=0.01), 20)
