@@ -38,7 +38,7 @@ export {
   type OptimizerSpec,
   optimizerOf,
 } from './engine/optimizers.js';
-export type { BloomPolicy, LifeCounts, TablePolicy } from './engine/policies.js';
+export type { BloomPolicy, EvictionReason, LifeCounts, TablePolicy } from './engine/policies.js';
 export type { ScheduleKind, ScheduleSpec } from './engine/schedules.js';
 export {
   type CheckpointResult,
@@ -46,6 +46,9 @@ export {
   type ConnectOptions,
   connect,
   type EventsOptions,
+  type EvictionBatch,
+  type EvictionPosition,
+  type EvictionsOptions,
   type JobSnapshot,
   type ObservedNode,
   type ObserveOptions,

@@ -18,6 +18,8 @@ Napi::Function ShardObject::define(Napi::Env env) {
                       InstanceAccessor<&S::openBytes>("openBytes"),
                       InstanceMethod<&S::flush>("flush"),
                       InstanceMethod<&S::dropBatch>("dropBatch"),
+                      InstanceMethod<&S::watch>("watch"),
+                      InstanceMethod<&S::takeEvicted>("takeEvicted"),
                       InstanceMethod<&S::read>("read"),
                       InstanceMethod<&S::applyDelta>("applyDelta"),
                       InstanceMethod<&S::install>("install"),
@@ -345,6 +347,36 @@ Napi::Value ShardObject::stats(const Napi::CallbackInfo& info) {
       life.Set("refused", static_cast<double>(counts.refused));
       item.Set("life", life);
     }
+    list.Set(i, item);
+  }
+  return list;
+}
+
+Napi::Value ShardObject::watch(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const std::uint32_t table = arguments.u32();
+  const bool on = arguments.boolean();
+  if (arguments.ok()) shard_->watch(table, on);
+  return info.Env().Undefined();
+}
+
+Napi::Value ShardObject::takeEvicted(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!open(env)) return env.Undefined();
+  const auto taken = shard_->takeEvicted();
+  auto list = Napi::Array::New(env, taken.size());
+  for (std::uint32_t i = 0; i < taken.size(); i++) {
+    const auto& [table, some] = taken[i];
+    auto keys = Napi::BigUint64Array::New(env, some.keys.size());
+    auto reasons = Napi::Uint8Array::New(env, some.reasons.size());
+    if (!made(keys) || !made(reasons)) return env.Undefined();
+    std::copy(some.keys.begin(), some.keys.end(), keys.Data());
+    std::copy(some.reasons.begin(), some.reasons.end(), reasons.Data());
+    auto item = Napi::Object::New(env);
+    item.Set("table", table);
+    item.Set("keys", keys);
+    item.Set("reasons", reasons);
     list.Set(i, item);
   }
   return list;

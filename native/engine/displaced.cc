@@ -71,7 +71,7 @@ void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::ui
   for (auto each = candidates_.begin(); each != end; ++each) {
     slots.push_back(each->slot);
     if (each->idle < kGoneIdle) {
-      counts_.displaced++;
+      leave(each->slot, Reason::Displaced, counts_.displaced);
     } else {
       countGone(each->slot);
     }

@@ -139,8 +139,14 @@ void Table::noteBegun(std::uint32_t slot) {
 }
 
 void Table::countGone(std::uint32_t slot) {
-  const Gone why = rule_.goneFor(livingRow(slot), ageOf(slot, clock()));
-  (why == Gone::Rare ? counts_.rare : why == Gone::Faint ? counts_.faint : counts_.expired)++;
+  switch (rule_.goneFor(livingRow(slot), ageOf(slot, clock()))) {
+    case Gone::Rare:
+      return leave(slot, Reason::Rare, counts_.rare);
+    case Gone::Faint:
+      return leave(slot, Reason::Faint, counts_.faint);
+    default:
+      return leave(slot, Reason::Expired, counts_.expired);
+  }
 }
 
 /** The words of a row that has just become one: in this step, not yet seen. */
@@ -202,15 +208,13 @@ void Shard::countReplaced(Table& t, std::uint32_t slot) {
 void Shard::countDeleted(const Plan& plan) {
   Table& t = *plan.table;
   const std::uint32_t now = t.hasPolicy() ? t.clock() : 0;
-  std::size_t deleted = 0;
   for (const std::uint32_t slot : plan.slots) {
     if (t.hasPolicy() && t.isGone(slot, now)) {
       t.countGone(slot);
     } else {
-      deleted++;
+      t.countDeleted(slot);
     }
   }
-  t.countDeleted(deleted);
 }
 
 // Rows that were not seen often enough take no step: `steps` goes on without them.

@@ -125,6 +125,20 @@ void Shard::flush(const Allocate& allocate) {
 
 void Shard::dropBatch() { closeBatches(); }
 
+void Shard::watch(std::uint32_t id, bool on) {
+  if (Table* t = find(id)) t->watch(on);
+}
+
+// A row that leaves is in the delta of its table.
+std::vector<std::pair<std::uint32_t, Evicted>> Shard::takeEvicted() {
+  std::vector<std::pair<std::uint32_t, Evicted>> all;
+  for (Table* t : dirty_) {
+    Evicted some = t->takeEvicted();
+    if (!some.keys.empty()) all.emplace_back(t->spec().id, std::move(some));
+  }
+  return all;
+}
+
 // Rows get their stamps once per batch, not once per push. No snapshot begins between a push and this.
 void Shard::closeBatches() {
   for (Table* t : dirty_) {

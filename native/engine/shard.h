@@ -116,6 +116,10 @@ class Shard {
   bool dirty() const { return !dirty_.empty(); }
   std::size_t openBytes() const { return 8 + totals_.openBytes; }
   void flush(const Allocate& allocate);
+  /** See `Table::watch`. Nothing if the table is not there. */
+  void watch(std::uint32_t table, bool on);
+  /** The keys that were noted in the open batch, by table: called before the batch is closed. */
+  std::vector<std::pair<std::uint32_t, Evicted>> takeEvicted();
   /** Closes the open batch of a shard that no sink and no replica follows: no delta is written. */
   void dropBatch();
 

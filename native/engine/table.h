@@ -8,6 +8,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "engine/arena.h"
@@ -27,6 +28,15 @@ namespace kintsugi {
  * enough. */
 struct LifeCounts {
   std::uint64_t expired = 0, rare = 0, faint = 0, displaced = 0, deleted = 0, refused = 0;
+};
+
+/** Why a row left its table; the numbers are those of `EVICTION_REASONS` (src/engine/policies.ts). */
+enum class Reason : std::uint8_t { Expired, Rare, Faint, Displaced, Deleted };
+
+/** Keys whose rows left, in that order, and the reason of each. */
+struct Evicted {
+  std::vector<std::uint64_t> keys;
+  std::vector<std::uint8_t> reasons;
 };
 
 class Table {
@@ -138,9 +148,17 @@ class Table {
   std::uint32_t nextStep() const { return std::min(clock() + 1, kMostSteps); }
   /** A row that is gone is to become nothing, or a new row. */
   void countGone(std::uint32_t slot);
-  void countDeleted(std::size_t rows) { counts_.deleted += rows; }
+  void countDeleted(std::uint32_t slot) { leave(slot, Reason::Deleted, counts_.deleted); }
   void countRefused(std::size_t gradients) { counts_.refused += gradients; }
   const LifeCounts& counts() const { return counts_; }
+  /** From now on, the keys of rows that leave are noted, or are not: then those that were are forgotten. */
+  void watch(bool on) {
+    watched_ = on;
+    evicted_ = {};
+  }
+  /** The keys that were noted since the last call: those that left in the open batch, if there was a call
+   * before each flush. */
+  Evicted takeEvicted() { return std::exchange(evicted_, {}); }
   /** The most rows that a push of so many keys evicts. */
   std::uint32_t sweepOf(std::size_t keys) const;
   /** The next rows that are gone, ascending, for a push of so many keys. */
@@ -215,6 +233,13 @@ class Table {
   void applyDelta(const DeltaTable& d);
 
  private:
+  /** The row at this slot, whose key is still there, leaves. */
+  void leave(std::uint32_t slot, Reason reason, std::uint64_t& counter) {
+    counter++;
+    if (!watched_) return;
+    evicted_.keys.push_back(tags()[slot] - 1);
+    evicted_.reasons.push_back(static_cast<std::uint8_t>(reason));
+  }
   bool makeRoomFor(std::uint32_t extent, std::size_t keys);
   void rebuild();
   bool isSeen(std::uint32_t slot, const Serving& serving) const {
@@ -280,6 +305,8 @@ class Table {
   std::size_t mostWanted_ = 0;        // of one batch, of late
   bool ready_ = true;
   LifeCounts counts_;
+  bool watched_ = false;
+  Evicted evicted_;             // empty unless `watched_`
   std::uint32_t reserved_ = 0;  // slots of the clock and the rule
   std::uint32_t first_ = 0;     // slot that a key may have
   std::uint32_t least_ = 0;     // slots that it has from the first step on, with rows or without

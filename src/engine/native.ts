@@ -30,7 +30,7 @@ import { addonAdvice, addonFile } from './addon-file.js';
 import type { NativeData } from './native-data.js';
 import type { NativeSystem } from './native-system.js';
 import type { OptimizerSpec } from './optimizers.js';
-import type { LifeCounts, TablePolicy } from './policies.js';
+import type { LifeCounts, TablePolicy, WatchedShard } from './policies.js';
 import type { NativeFilters, SnapshotBegun, SnapshotRows } from './snapshots.js';
 
 export type { OptimizerSpec };
@@ -105,7 +105,7 @@ export interface NativeMemory {
 }
 
 /** One data shard: keys, rows and optimizer state of every table in one hash range. */
-export interface NativeShard extends NativeFilters {
+export interface NativeShard extends NativeFilters, WatchedShard {
   /**
    * Adds a table, empty, all blocks present. One that is there takes the settings of the spec for the pushes
    * from now on, and its policy for those that bring rows; throws if anything else differs.

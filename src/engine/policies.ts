@@ -83,6 +83,32 @@ export const LIFE_REASONS = {
   refused: 'not admitted',
 } as const satisfies Record<keyof LifeCounts, string>;
 
+/** Reasons for which a row leaves its table, as the fields of {@link LifeCounts}. */
+export type EvictionReason = Exclude<keyof LifeCounts, 'refused'>;
+
+/** By the number that the engine gives them (`Reason`, native/engine/table.h). */
+export const EVICTION_REASONS: readonly EvictionReason[] = [
+  'expired',
+  'rare',
+  'faint',
+  'displaced',
+  'deleted',
+];
+
+/** Keys whose rows left a table, in that order, and the reasons, as indexes of `EVICTION_REASONS`. */
+export interface EvictedKeys {
+  keys: BigUint64Array;
+  reasons: Uint8Array;
+}
+
+/** The part of a shard that tells which keys leave its tables. */
+export interface WatchedShard {
+  /** Keys of rows that leave the table are noted from now on, or not, and those that were are forgotten. */
+  watch(table: number, on: boolean): void;
+  /** The keys that were noted in the open batch: to be called before the batch is closed. */
+  takeEvicted(): (EvictedKeys & { table: number })[];
+}
+
 /** The sum of counts; undefined: there are none. */
 export function sumOfLives(counts: readonly (LifeCounts | undefined)[]): LifeCounts | undefined {
   const known = counts.filter((each) => each !== undefined);

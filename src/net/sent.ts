@@ -5,6 +5,7 @@ import { SENT_KINDS, type SentKind } from '../protocol/telemetry.js';
 const KIND_OF: { readonly [K in Message['t']]?: SentKind } = {
   rows: 'answers',
   keysPage: 'answers',
+  evicted: 'answers',
   delta: 'deltas',
   want: 'recovery',
   content: 'recovery',

@@ -126,6 +126,19 @@ export interface Keys extends ShardOf {
   from: number | bigint;
   max: number;
 }
+/**
+ * Evictions of a table of one shard from number `from` of generation `gen` on, at most `max`; `gen` 0: those
+ * from now on. The first question begins to keep them (rule 49).
+ */
+export interface Evictions extends ShardOf {
+  t: 'evictions';
+  epoch: number;
+  id: number;
+  table: number;
+  gen: number;
+  from: number;
+  max: number;
+}
 export interface ShardStats extends ShardOf {
   t: 'shardStats';
   epoch: number;
@@ -176,6 +189,18 @@ export interface KeysPage {
   id: number;
   /** `from` of the next page; -1: there is none. */
   next: number | bigint;
+}
+/**
+ * parts: u64 keys, and a u8 for the reason of each. They begin at `from` of generation `gen`; another place
+ * than was asked for tells of a gap. `end`: number of the next eviction to come.
+ */
+export interface Evicted extends ShardOf {
+  t: 'evicted';
+  id: number;
+  table: number;
+  gen: number;
+  from: number;
+  end: number;
 }
 export interface ShardStatsReply {
   t: 'shardStatsReply';
@@ -370,6 +395,7 @@ export type Message =
   | Push
   | Pull
   | Keys
+  | Evictions
   | ShardStats
   | PushAck
   | Gap
@@ -377,6 +403,7 @@ export type Message =
   | Reject
   | Lost
   | KeysPage
+  | Evicted
   | ShardStatsReply
   | Open
   | OpenAck

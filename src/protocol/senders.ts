@@ -25,6 +25,7 @@ const TABLE = {
   skipTo: ['client>node'],
   pull: ['client>node'],
   keys: ['client>node'],
+  evictions: ['client>node'],
   shardStats: ['client>node'],
   check: ['client>node'],
   pushAck: ['node>client'],
@@ -33,6 +34,7 @@ const TABLE = {
   reject: ['node>client'],
   lost: ['node>client'],
   keysPage: ['node>client'],
+  evicted: ['node>client'],
   shardStatsReply: ['node>client'],
   checked: ['node>client'],
   // The stream of a shard.

@@ -62,7 +62,8 @@ export type MemoryPart =
   | 'waiting'
   | 'answers'
   | 'received'
-  | 'readers';
+  | 'readers'
+  | 'evicted';
 
 /** Memory of a PS. */
 export interface MemoryTelemetry {
@@ -76,7 +77,7 @@ export interface MemoryTelemetry {
    * `deltas`: batches that are not durable everywhere. `sinkLogs`: deltas that sinks may roll back.
    * `outgoing`: bytes that nodes have not taken. `waiting`: requests that wait. `answers`: rows that
    * clients have asked for and not read. `received`: frames that are not complete. `readers`: other bytes
-   * that clients and replicas have not taken.
+   * that clients and replicas have not taken. `evicted`: evictions that are kept for who asks for them.
    */
   partBytes: Record<MemoryPart, number>;
   /** Resident memory beyond all parts and beyond what the process had when it began to serve. */

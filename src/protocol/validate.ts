@@ -121,6 +121,8 @@ const recovery = record({
   blocksOnDemand: natural,
   keysReady: optional((v) => v === true),
 });
+/** A question about a shard. */
+const asked = { ...shard, epoch: natural, id: natural };
 const followed = { ...shard, gen: natural, id: natural };
 const lease = { name: text, number: natural, lease: natural };
 
@@ -150,15 +152,14 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
   push: { epoch: natural, client: optional(natural), proof, items: itemsOf('push') },
   pull: { epoch: natural, id: natural, first: optional(natural), items: itemsOf('pull') },
   keys: {
-    ...shard,
-    epoch: natural,
-    id: natural,
+    ...asked,
     table: natural,
     order: (v) => v === 'slot' || v === 'key',
     from: u64,
     max: natural,
   },
-  shardStats: { ...shard, epoch: natural, id: natural },
+  evictions: { ...asked, table: natural, gen: natural, from: natural, max: natural },
+  shardStats: asked,
   pushAck: {
     client: optional(natural),
     items: itemsOf('pushAck'),
@@ -183,6 +184,7 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
   },
   lost: { ...shard, client: optional(natural), v: natural },
   keysPage: { id: natural, next: either(u64, (v) => v === -1) },
+  evicted: { ...shard, id: natural, table: natural, gen: natural, from: natural, end: natural },
   shardStatsReply: { id: natural, extents, tables: list(object) },
   open: { ...stream, v: natural, attempt: natural },
   openAck: { ...stream, none: bool, sgen: natural, applied: natural, attempt: natural },

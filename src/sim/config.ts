@@ -76,6 +76,8 @@ export interface SimConfig {
   policies: number;
   /** Seed of the users who drop a table and create it again; 0: nobody does. */
   drops: number;
+  /** Seed of the readers of evictions, and of small limits for them; 0: nobody reads any. */
+  evictions: number;
   /** True: some pushes delete rows. */
   deletions: boolean;
   /** True: rows of a table go by themselves. */
@@ -348,6 +350,12 @@ export function dropsOf(seed: number): { drops: number } {
   return { drops: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
 }
 
+/** Draws the seed of the readers of evictions of a schedule; 0: it has none. */
+export function evictionsOf(seed: number): { evictions: number } {
+  const random = new Random(seed + 0xe71c);
+  return { evictions: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
+}
+
 /** Draws whether pushes of a schedule delete rows, from randomness of its own. */
 export function deletionsOf(seed: number): Pick<SimConfig, 'deletions'> {
   return { deletions: new Random(seed + 0xde1e).chance(0.3) };
@@ -405,6 +413,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     settings: 0,
     policies: 0,
     drops: 0,
+    evictions: 0,
     deletions: false,
     expiry: false,
     crowds: false,

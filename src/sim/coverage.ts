@@ -38,6 +38,8 @@ const WATCHED: Record<string, string> = {
   adamwCompared: 'adamwCompared',
   ftrlCompared: 'ftrlCompared',
   scans: 'scan',
+  evictionsTold: 'evictionsTold',
+  evictionGaps: 'evictionGap',
   rangesFinished: 'rangeFinished',
   rangesRedone: 'rangeRedone',
   rangesResumed: 'rangeResumed',

@@ -24,6 +24,13 @@ const NOTHING_COMPLETED: CompletedBlocks[] = [];
 /** Rows with their state, by the name of their table and by key. */
 export type EngineContent = Map<string, Map<bigint, Float32Array>>;
 
+/** Evictions since somebody watches a table, and the batch that each was flushed with, from 1. */
+export interface EvictionLog {
+  entries: { key: bigint; reason: number; batch: number }[];
+  /** The number that readers are told for the first one. */
+  first: number | undefined;
+}
+
 export class RememberingShard implements NativeShard {
   /** Answers of the engine; undefined: a call may have changed them since. So with the next ones. */
   private absentKeys: number | undefined;
@@ -35,6 +42,9 @@ export class RememberingShard implements NativeShard {
   /** Content of the shard when its newest snapshot began. */
   taken: EngineContent | undefined;
   private readonly tables: EngineTable[] = [];
+  private batches = 0;
+  /** By table, exactly while it is watched. */
+  readonly logs = new Map<number, EvictionLog>();
 
   constructor(
     private readonly real: NativeShard,
@@ -74,8 +84,24 @@ export class RememberingShard implements NativeShard {
     this.real.checkExtents(extents);
   }
 
+  watch(table: number, on: boolean): void {
+    if (on) this.logs.set(table, { entries: [], first: undefined });
+    else this.logs.delete(table);
+    this.real.watch(table, on);
+  }
+
+  takeEvicted(): ReturnType<NativeShard['takeEvicted']> {
+    const taken = this.real.takeEvicted();
+    for (const { table, keys, reasons } of taken) {
+      const log = this.logs.get(table)!.entries;
+      for (const [i, key] of keys.entries()) log.push({ key, reason: reasons[i]!, batch: this.batches + 1 });
+    }
+    return taken;
+  }
+
   dropBatch(): void {
     this.forget();
+    this.batches++;
     this.real.dropBatch();
   }
 
@@ -103,6 +129,7 @@ export class RememberingShard implements NativeShard {
 
   flush(): Uint8Array {
     this.forget();
+    this.batches++;
     return this.real.flush();
   }
 

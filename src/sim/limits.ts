@@ -25,7 +25,16 @@ export function limitsOf(config: SimConfig, retry: number): Policy {
     requireRedundancy: config.requireRedundancy,
     ...answerLimits(config.answers, retry),
     ...turnLimits(config.turns),
+    ...evictionLimits(config.evictions, retry),
   };
+}
+
+/** Room for a few evictions or for all, which are forgotten soon or late, from a seed of its own. */
+function evictionLimits(seed: number, retry: number): Partial<Policy> {
+  if (seed === 0) return {};
+  const random = new Random(seed);
+  const maxEvictedBytes = random.pick([40, 200, DEFAULT_POLICY.maxEvictedBytes]);
+  return { maxEvictedBytes, evictedMs: retry * random.pick([2, 10, 1000]) };
 }
 
 /**

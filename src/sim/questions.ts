@@ -4,29 +4,36 @@
  * when it takes a map in which a table is gone (rule 47): sinks have dropped their accumulators then. If an
  * answer caused more questions than it answers, a recovery would never end.
  */
+import type { PsNode } from '../core/node/node.js';
 import { words } from '../core/shared/bytes.js';
-import { type ClusterMap, EMPTY_MAP, lastTableOf, type PeerId } from '../protocol/map.js';
+import { EMPTY_MAP, lastTableOf, type PeerId } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
+import { type EvictionsHost, ToldEvictions } from './told-evictions.js';
 import { Violation } from './violation.js';
 
 /** Questions for one block within the time after which one is overdue. */
 const MOST = 3;
 
 /** The parts of the cluster that the check needs beside the messages. */
-interface QuestionsHost {
+interface QuestionsHost extends EvictionsHost {
+  readonly nodes: readonly { readonly node: Pick<PsNode, 'map' | 'ownerAt'> | undefined }[];
   readonly now: number;
   readonly retry: number;
-  readonly nodes: readonly { readonly node: { readonly map: ClusterMap } | undefined }[];
 }
 
 export class Questions {
   /** Asker, sink, version, number of dropped tables and block -> its questions in the last retry time. */
   private readonly asked = new Map<string, number[]>();
 
-  constructor(private readonly cluster: QuestionsHost) {}
+  readonly evictions: ToldEvictions;
+
+  constructor(private readonly cluster: QuestionsHost) {
+    this.evictions = new ToldEvictions(cluster);
+  }
 
   /** A message leaves the process `from`. */
   look(from: number, to: PeerId, message: Message, parts: readonly Uint8Array[]): void {
+    this.evictions.look(from, to, message, parts);
     if (message.t !== 'recover') return;
     const { now, retry, nodes } = this.cluster;
     const { g, m, gen, sid, v } = message;

@@ -1,11 +1,13 @@
 /**
  * Scans: clients read the keys of a shard page by page, beside all other traffic. A client's own row is
- * durable from its first acknowledged push on, so a scan that begins later must give its key, once.
+ * durable from its first acknowledged push on, so a scan that begins later must give its key, once. Clients
+ * that scan also read evictions.
  */
 import { locate, shardCount } from '../protocol/map.js';
 import type { MessageOf } from '../protocol/messages.js';
 import type { ClientActor } from './actors.js';
 import type { SimulatedCluster } from './cluster.js';
+import { EvictionReaders } from './evictions.js';
 import { type Oracle, shardOf } from './oracle.js';
 import type { SimulatedSections, Store } from './sections.js';
 import type { AnswerEffect } from './sides.js';
@@ -23,13 +25,20 @@ interface Scan {
 export class Scans {
   /** Client -> its only scan. */
   private readonly running = new Map<ClientActor, Scan>();
+  private readonly evictions: EvictionReaders;
 
   constructor(
     private readonly cluster: SimulatedCluster,
     private readonly sections: SimulatedSections,
     private readonly oracle: Oracle,
     private readonly newTicket: () => number,
-  ) {}
+  ) {
+    this.evictions = new EvictionReaders(cluster, newTicket);
+  }
+
+  readEvictions(index: number, actor: ClientActor, stores: readonly Store[]): void {
+    this.evictions.ask(index, actor, stores);
+  }
 
   /** Begins a scan of a shard for client number `owner`, unless one is running. */
   begin(index: number, actor: ClientActor, owner: number, stores: readonly Store[]): void {
@@ -69,6 +78,7 @@ export class Scans {
 
   /** True if this was the answer to a scan. */
   answered(index: number, actor: ClientActor, effect: AnswerEffect & { kind: 'answer' }): boolean {
+    if (this.evictions.answered(index, actor, effect)) return true;
     const scan = this.running.get(actor);
     if (scan?.ticket !== effect.ticket || scan.process !== actor.process) return false;
     const { message, parts } = effect;

@@ -63,6 +63,8 @@ interface TableKinds {
   /** 0: none, as with `policies`. */
   settings: number;
   policies: number;
+  /** 0: none, as with `policies`. */
+  evictions: number;
   deletions: boolean;
   expiry: boolean;
   crowds: boolean;
@@ -79,12 +81,12 @@ const FILTERED_TABLES = ['b2', 'p3'];
 /** The further tables of a schedule with those that it has for its setters, deletions and expiry. */
 export function withTables(
   extra: string,
-  { settings, policies, deletions, expiry, crowds, filters }: TableKinds,
+  { settings, policies, evictions, deletions, expiry, crowds, filters }: TableKinds,
 ): string {
   const names = new Set(extra.split(' ').filter((name) => name !== ''));
   if (settings !== 0) names.add(SET_TABLE);
-  if (deletions) names.add(FORGETTING_TABLE);
-  if (expiry || policies !== 0) names.add(EXPIRING_TABLE);
+  if (deletions || evictions !== 0) names.add(FORGETTING_TABLE);
+  if (expiry || policies !== 0 || evictions !== 0) names.add(EXPIRING_TABLE);
   if (crowds) names.add(CROWDED_TABLE);
   if (filters) for (const name of FILTERED_TABLES) names.add(name);
   return [...names].join(' ');

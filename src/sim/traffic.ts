@@ -139,8 +139,9 @@ export class Traffic implements Workload {
     const { random } = this.cluster;
     if (!actor.hold && actor.left > 0 && actor.pushes.size < 4 && random.chance(0.7)) this.push(index, actor);
     if (random.chance(0.2)) this.pull(index, actor);
-    if (random.chance(0.05) && knows(actor, this.tables))
-      this.scans.begin(index, actor, this.clientNumber(index), this.stores!);
+    if (!knows(actor, this.tables)) return;
+    this.scans.readEvictions(index, actor, this.stores!);
+    if (random.chance(0.05)) this.scans.begin(index, actor, this.clientNumber(index), this.stores!);
   }
 
   /** Tells the scheduler that the client holds its pushes back, when none is under way. */

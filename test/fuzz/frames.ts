@@ -99,6 +99,7 @@ const FIELDS: Record<Message['t'], object> = {
   push: { epoch: 9, client: 7, proof, items: packItems('push', [[3, 1, 5, 24]]) },
   pull: { epoch: 9, id: 2, items: packItems('pull', [[3, 1, 24]]) },
   keys: { ...shard, epoch: 9, id: 2, table: 1, order: 'key', from: 2n ** 63n, max: 100 },
+  evictions: { ...shard, epoch: 9, id: 2, table: 1, gen: 4, from: 5, max: 10 },
   shardStats: { ...shard, epoch: 9, id: 2 },
   pushAck: {
     items: packItems('pushAck', [
@@ -119,6 +120,7 @@ const FIELDS: Record<Message['t'], object> = {
   },
   lost: { ...shard, v: 9 },
   keysPage: { id: 2, next: -1 },
+  evicted: { ...shard, id: 2, table: 1, gen: 4, from: 5, end: 9 },
   shardStatsReply: { id: 2, extents, tables: [{ table: 1, rows: 4 }] },
   open: { ...stream, v: 9, attempt: 2 },
   openAck: { ...stream, none: false, sgen: 4, applied: 70, attempt: 2 },

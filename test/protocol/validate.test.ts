@@ -61,6 +61,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   push: { t: 'push', epoch: 1, client: 7, proof, items: packItems('push', [[0, 1, 2, 24]]) },
   pull: { t: 'pull', epoch: 1, id: 5, items: packItems('pull', [[0, 1, 24]]) },
   keys: { t: 'keys', g: 0, m: 1, epoch: 1, id: 5, table: 1, order: 'slot', from: 0, max: 10 },
+  evictions: { t: 'evictions', g: 0, m: 1, epoch: 1, id: 5, table: 1, gen: 2, from: 3, max: 10 },
   shardStats: { t: 'shardStats', g: 0, m: 1, epoch: 1, id: 5 },
   pushAck: {
     t: 'pushAck',
@@ -84,6 +85,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
   },
   lost: { t: 'lost', g: 0, m: 1, v: 9, client: 7 },
   keysPage: { t: 'keysPage', id: 5, next: -1 },
+  evicted: { t: 'evicted', g: 0, m: 1, id: 5, table: 1, gen: 2, from: 3, end: 9 },
   shardStatsReply: {
     t: 'shardStatsReply',
     id: 5,
@@ -436,9 +438,7 @@ describe('limits', () => {
 
   it.each([['nonsense'], [''], ['toString'], ['__proto__'], ['constructor'], [undefined], [7], [null], [{}]])(
     'an unknown kind is BAD_FRAME: %s',
-    (t) => {
-      expect(codeOf({ t })).toBe('BAD_FRAME');
-    },
+    (t) => expect(codeOf({ t })).toBe('BAD_FRAME'),
   );
 
   it('refuses a member that no group has, which would name a shard of another group', () => {

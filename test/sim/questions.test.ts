@@ -7,7 +7,11 @@ import { Violation } from '../../src/sim/violation.js';
 
 const recover: Message = { t: 'recover', g: 0, m: 1, sid: 2, gen: 3, seq: 4, v: 5, extents: [] };
 
-const withMap = (map: ClusterMap) => ({ now: 1, retry: 25, nodes: [{ node: { map } }] });
+const withMap = (map: ClusterMap) => ({
+  now: 1,
+  retry: 25,
+  nodes: [{ node: { map, ownerAt: () => undefined } }],
+});
 
 describe('the check of questions for lost blocks', () => {
   it('finds an owner that asks one sink again and again, and not one that waits', () => {

@@ -37,7 +37,7 @@ from ._specs import (
     Uniform,
     Zeros,
 )
-from ._tables import Table
+from ._tables import Evictions, Table
 
 __all__ = [
     "FTRL",
@@ -51,6 +51,7 @@ __all__ = [
     "Dataset",
     "DatasetStatus",
     "Error",
+    "Evictions",
     "Future",
     "Initializer",
     "JobEnvironment",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,19 @@ from ._specs import (
     policy_of,
 )
 from .schedules import Schedule
+
+
+class Evictions(NamedTuple):
+    """Some keys whose rows left a table, as `Table.evictions` gives them."""
+
+    keys: Keys
+    """uint64, of one shard, in the order in which they left. Empty in the first batch and in some gaps."""
+    reasons: list[str]
+    """Why each of them left: expired, rare, faint, displaced or deleted."""
+    gap: bool
+    """True: other keys may have left before these, after the batches so far, which nobody tells any more."""
+    position: dict[str, Any]
+    """Where to go on after this batch; plain JSON."""
 
 
 class Table:
@@ -143,6 +156,20 @@ class Table:
         @raises Error UNRECOVERABLE, CLOSED, UNREACHABLE.
         """
         return self._tables.scan(self, batch, state)
+
+    def evictions(
+        self, *, since: dict[str, Any] | None = None, poll_seconds: float = 1.0
+    ) -> Iterator[Evictions]:
+        """Keys whose rows leave the table, by its policy or by `delete`, in batches, without an end.
+
+        The first batch has no keys: what leaves from then on comes, about `poll_seconds` after it is durable.
+        `since`: the `position` of a batch, to go on after it; then there is no such first batch. A batch with
+        `gap` says that others may have left, too, which nobody tells any more: `items` has the keys that are
+        there. It does not go on on another gateway; a new call from the last position does.
+
+        @raises Error UNKNOWN_TABLE, UNRECOVERABLE, BAD_ARGUMENT, CLOSED, UNREACHABLE.
+        """
+        return self._tables.evictions(self, since, poll_seconds)
 
     def __len__(self) -> int:
         """Rows that the owners of the shards count now."""
@@ -333,6 +360,33 @@ class Tables:
             if not session.link.lost:
                 with contextlib.suppress(GatewayLost):
                     session.link.send({"op": "endScan", "scan": number})
+
+    def evictions(
+        self, table: Table, since: dict[str, Any] | None, poll_seconds: float
+    ) -> Iterator[Evictions]:
+        """See `Table.evictions`."""
+        poll_ms = max(1, round(1000 * number(poll_seconds, "poll_seconds", 0)))
+        session = self.connection.open()
+        stream = self.connection.next_scan()
+
+        def ask(message: dict[str, Any]) -> Reply:
+            reply = session.link.send({**message, "stream": stream})
+            session.link.wait(reply)
+            reply.get()
+            return reply
+
+        try:
+            place = {} if since is None else {"from": since}
+            ask({"op": "evictions", "name": table.name, "pollMs": poll_ms, **place})
+            while batch := (reply := ask({"op": "evicted"})).value:
+                keys = np.frombuffer(reply.payload, np.uint64, len(batch["reasons"]))
+                yield Evictions(keys, batch["reasons"], batch["gap"], batch["position"])
+        except GatewayLost as error:
+            raise Error("UNREACHABLE", f"the gateway ended in the middle of a stream: {error}") from None
+        finally:
+            if not session.link.lost:
+                with contextlib.suppress(GatewayLost):
+                    session.link.send({"op": "endEvictions", "stream": stream})
 
 
 def _placed(

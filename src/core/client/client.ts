@@ -359,6 +359,7 @@ export class PsClientCore implements ReadsHost {
       case 'reject':
         return this.reads.onReject(message);
       case 'keysPage':
+      case 'evicted':
       case 'shardStatsReply':
       case 'checked':
       case 'observed':

@@ -35,7 +35,7 @@ export function listSections(items: readonly ShardSection[]): SectionList[] {
 /** A request that any answer settles, to the owner of a shard or to a given node. */
 export interface Query {
   to: { g: number; m: number } | { node: PeerId };
-  message: MessageOf<'keys'> | MessageOf<'shardStats'> | MessageOf<'check'> | MessageOf<'observe'>;
+  message: MessageOf<'keys' | 'evictions' | 'shardStats' | 'check' | 'observe'>;
 }
 
 export type ClientInput =

@@ -7,6 +7,7 @@ import type { Refusal } from '../../protocol/messages.js';
 import type { AnswerMemory, Deferred, OwnerHost, PullOwner } from '../shard/host.js';
 import { ContentBytes } from '../shared/content-bytes.js';
 import { DeltaBytes } from '../shared/delta-bytes.js';
+import { EvictedBytes } from '../shared/evicted-bytes.js';
 import { NONE_GONE } from '../shared/gone-tables.js';
 import { Meter } from '../shared/meter.js';
 import { Outbox } from '../shared/outbox.js';
@@ -28,6 +29,7 @@ export class NodeHost implements OwnerHost {
   readonly turn: Turn;
   readonly answers: AnswerQueue;
   readonly deltaBytes: DeltaBytes;
+  readonly evicted: EvictedBytes;
   readonly contentBytes: ContentBytes;
   readonly replies: Replies;
   private newest: ClusterMap = EMPTY_MAP;
@@ -55,6 +57,7 @@ export class NodeHost implements OwnerHost {
       memory: (bytes) => hooks.answerMemory(bytes),
     });
     this.deltaBytes = new DeltaBytes(policy.maxDeltaBytes);
+    this.evicted = new EvictedBytes(policy.maxEvictedBytes);
     this.contentBytes = new ContentBytes(policy.maxDeltaBytes);
     const discard = (bytes: Uint8Array): void => hooks.discard(bytes);
     // A client sends a section again after longer than this.

@@ -281,7 +281,8 @@ export class PsNode {
       case 'keys':
         return this.queue.arrived(from, message, parts, buffer);
       case 'shardStats':
-        return this.queries.onShardStats(from, message);
+      case 'evictions':
+        return this.queries.onAsked(from, message);
       case 'open':
         return this.sinks.to(message.sid, (sink) => sink.onOpen(message, from));
       case 'start':
@@ -400,14 +401,9 @@ export class PsNode {
     const report = this.reporter.report(now, owners, sinks);
     if (!report) return;
     const { inc, map, memory } = this;
-    this.host.out.send(SCHEDULER, {
-      t: 'heartbeat',
-      inc,
-      epoch: map.epoch,
-      bytes: memory.usedBytes,
-      ...(memory.limitBytes > 0 && { limit: memory.limitBytes }),
-      ...report,
-    });
+    const limit = memory.limitBytes > 0 && { limit: memory.limitBytes };
+    const told = { inc, epoch: map.epoch, bytes: memory.usedBytes, ...limit, ...report };
+    this.host.out.send(SCHEDULER, { t: 'heartbeat', ...told });
   }
 
   ownerAt(g: number, m: number): Owner | undefined {

@@ -1,6 +1,6 @@
 /**
- * Answers questions of tools to owners and sinks (keys, statistics, checks of parities), and hands questions
- * of replicas to owners.
+ * Answers questions of tools to owners and sinks (keys, evictions, statistics, checks of parities), and hands
+ * questions of replicas to owners.
  */
 import type { PeerId } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
@@ -14,6 +14,7 @@ import type { Sinks } from './sinks.js';
 
 const MAX_KEYS_PER_PAGE = 65_536;
 const KEY_BYTES = 8;
+const MAX_EVICTED_PER_PAGE = 16_384;
 
 /** The most that a page of keys may cost. */
 export function workOfKeys({ max }: MessageOf<'keys'>): Work {
@@ -43,6 +44,25 @@ export class Queries {
         : owner.native.keys(table, Number(first), max),
     );
     this.host.out.send(from, { t: 'keysPage', id: message.id, next }, [bytes(keys)]);
+  }
+
+  onAsked(from: PeerId, message: MessageOf<'shardStats'> | MessageOf<'evictions'>): void {
+    if (message.t === 'shardStats') this.onShardStats(from, message);
+    else this.onEvictions(from, message);
+  }
+
+  /** Also of a shard that lacks keys: what was evicted there is known. */
+  private onEvictions(from: PeerId, message: MessageOf<'evictions'>): void {
+    const { id, g, m, table, gen, max } = message;
+    const owner = this.owners.at(g, m);
+    // An owner that is older than the reader's place is fenced, and tells nothing new.
+    if (owner?.phase !== 'ACTIVE' || gen > owner.gen) return this.refuse(from, message);
+    if (!owner.tables.has(table))
+      return this.host.out.send(from, { t: 'reject', id, items: [[0, 'UNKNOWN_TABLE']] });
+    const page = owner.evictions.read({ ...message, max: Math.min(max, MAX_EVICTED_PER_PAGE) });
+    const { from: at, end } = page;
+    const answer = { t: 'evicted' as const, id, g, m, table, gen: owner.gen, from: at, end };
+    this.host.out.send(from, answer, [bytes(page.keys), page.reasons]);
   }
 
   onShardStats(from: PeerId, message: MessageOf<'shardStats'>): void {

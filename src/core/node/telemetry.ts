@@ -33,7 +33,7 @@ export function partBytesOf(
   receivedBytes: number,
   readerBytes: number,
 ): Record<MemoryPart, number> {
-  const { answers, waiting, deltaBytes } = parts.host;
+  const { answers, waiting, deltaBytes, evicted } = parts.host;
   return {
     data: sum(parts.owners.all(), ({ native }) => native.bytes),
     parity: sum(parts.sinks.all(), ({ native }) => native.bytes),
@@ -47,6 +47,7 @@ export function partBytesOf(
     received: receivedBytes,
     // Links to clients hold answers, too.
     readers: Math.max(0, readerBytes - answers.bytes.used),
+    evicted: evicted.used,
   };
 }
 

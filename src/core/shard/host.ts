@@ -3,6 +3,7 @@ import type { Extent } from '../../engine/native.js';
 import type { Group, PeerId } from '../../protocol/map.js';
 import type { MessageOf, Refusal, StreamId } from '../../protocol/messages.js';
 import type { Dedup } from '../shared/dedup.js';
+import type { EvictedBytes } from '../shared/evicted-bytes.js';
 import type { CoreHost } from '../shared/host.js';
 import type { Turn } from '../shared/turn.js';
 import type { WaitingBytes } from '../shared/waiting-bytes.js';
@@ -81,6 +82,8 @@ export interface OwnerHost extends CoreHost {
   /** Account of all bytes that wait on this node. */
   readonly waiting: WaitingBytes;
   readonly answers: AnswerRoom;
+  /** Account of the evictions that are kept on this node. */
+  readonly evicted: EvictedBytes;
   /** Rows and bytes that this turn of the event loop has had. */
   readonly turn: Turn;
   /** Acknowledgements of a step are collected into one message per client. */

@@ -5,7 +5,7 @@
  * demand and in the background (recovery.ts).
  */
 import { invariant } from '../../common/errors.js';
-import { type BlockList, type Extent, type NativeShard, PushStatus } from '../../engine/native.js';
+import { type Extent, type NativeShard, PushStatus } from '../../engine/native.js';
 import { type ClusterMap, type DataEntry, followersOf, type Group, type PeerId } from '../../protocol/map.js';
 import type { DedupEntry, MessageOf, PushId, RecoveryStats, StreamId } from '../../protocol/messages.js';
 import type { ServedRows } from '../../protocol/saving.js';
@@ -14,6 +14,7 @@ import { Dedup, isSkip, isTombstone } from '../shared/dedup.js';
 import { takingForeign } from '../shared/engine.js';
 import type { SessionRange } from '../shared/session-ranges.js';
 import { readBlocks } from './contents.js';
+import { ShardEvictions } from './evictions.js';
 import { Gaps } from './gaps.js';
 import type { OwnerHost, PullItem, RowsBuffer, StreamOwner } from './host.js';
 import { type PulledShard, Pulls } from './pulls.js';
@@ -40,6 +41,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   /** Phase, position, committed position, the batches between them, and the sinks (rule 3). */
   readonly stream: Stream;
   readonly replicas: ShardReplicas;
+  readonly evictions: ShardEvictions;
   /** Sections of pushes and pulls that were received. Only grows. */
   requests = 0;
   /** De-duplication at the head: it has each id of `openIds`, and what the stream has at `committed`. */
@@ -51,7 +53,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   private readonly lines: WaitingPushes;
   readonly pulls: Pulls;
   private readonly recovery: Recovery;
-  private readonly tables: ShardTables;
+  readonly tables: ShardTables;
   /** Milestones of the recovery that were reported, each once; a later roll-back does not take them back. */
   private announced = { keys: false, complete: false };
 
@@ -68,6 +70,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     this.tables = new ShardTables(native, group.pool, group.id, member);
     this.stream = new Stream(this, host);
     this.replicas = new ShardReplicas(this, host);
+    this.evictions = new ShardEvictions(entry.gen, native, host);
     this.gaps = new Gaps(this, host);
     this.lines = new WaitingPushes(host);
     this.pulls = new Pulls(this, host);
@@ -122,6 +125,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
 
   /** Rule 47: the tables are gone, and so is all that was lost of them or was asked for. */
   dropTables(tables: readonly number[]): void {
+    this.evictions.dropTables(tables);
     for (const id of tables) this.native.dropTable(id);
     this.recovery.restart();
     if (this.phase === 'ACTIVE') this.progress();
@@ -132,6 +136,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     this.lines.clear();
     this.pulls.clear();
     this.stream.close();
+    this.evictions.close();
     this.native.close();
   }
 
@@ -260,6 +265,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     if (this.phase !== 'ACTIVE' || (this.openIds.length === 0 && !this.native.dirty)) return;
     const ids = this.openIds;
     this.openIds = [];
+    this.evictions.flushing(this.stream.seq + 1);
     if (this.stream.followers.size > 0 || this.replicas.any) this.stream.append(this.native.flush(), ids);
     else {
       this.native.dropBatch();
@@ -292,6 +298,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   }
 
   committed(ids: readonly StreamId[]): void {
+    this.evictions.committed(this.stream.committed);
     for (const id of ids) {
       if (isTombstone(id) || isSkip(id)) continue;
       this.host.acknowledge(id[0], this.group.id, this.member, id[1], id[2]);
@@ -351,18 +358,13 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     if (!follower || follower.state === 'silent' || follower.state === 'opened') return;
     const list = this.host.gone.blocks(words(blocks));
     // The sink may have a newer map with a table that this owner does not know yet. It asks again.
-    if (!this.knowsTablesOf(list)) return;
+    if (!this.tables.knowsAll(list)) return;
     // The link of a node that takes slowly holds much. Content is on the way already, or is asked for again.
     if (!this.host.contentBytes.mayGive(from)) return;
     this.flush();
     const { present, lacking, parts } = readBlocks(this.native, list, this.host);
-    const stream = {
-      g: this.group.id,
-      m: this.member,
-      sid: message.sid,
-      gen: this.gen,
-      seq: this.stream.seq,
-    };
+    const shard = { g: this.group.id, m: this.member, gen: this.gen };
+    const stream = { ...shard, sid: message.sid, seq: this.stream.seq };
     if (present.length > 0) {
       const answer = { t: 'content' as const, ...stream, servedRatio: this.host.pace.give() };
       this.host.out.send(from, answer, parts);
@@ -378,13 +380,8 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   /** Sends blocks to a replica, which asks again for those that are not here yet. */
   onFollowWant(message: MessageOf<'followWant'>, blocks: Uint8Array, from: PeerId): void {
     const list = this.host.gone.blocks(words(blocks));
-    if (this.phase !== 'ACTIVE' || !this.knowsTablesOf(list)) return;
+    if (this.phase !== 'ACTIVE' || !this.tables.knowsAll(list)) return;
     this.replicas.onWant(from, message, () => readBlocks(this.native, list, this.host));
-  }
-
-  private knowsTablesOf(blocks: BlockList): boolean {
-    for (let i = 0; i < blocks.length; i += 2) if (blocks[i]! >>> 1 > this.tables.newest) return false;
-    return true;
   }
 
   onEquation(message: MessageOf<'equation'>, blocks: Uint8Array, content: Uint8Array): void {
@@ -427,6 +424,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     this.stream.reportStalled();
     this.stream.tellCommitted();
     this.replicas.tick();
+    this.evictions.tick();
     this.pulls.tick();
     if (this.phase === 'ACTIVE') {
       this.recovery.tick();

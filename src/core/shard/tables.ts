@@ -5,7 +5,7 @@
  */
 
 import { withFilter } from '../../engine/filters.js';
-import type { NativeShard } from '../../engine/native.js';
+import type { BlockList, NativeShard } from '../../engine/native.js';
 import { policyOfShard } from '../../engine/policies.js';
 import { type ClusterMap, shardAt, type TableSpec } from '../../protocol/map.js';
 import { isSetAlike } from '../../protocol/settings.js';
@@ -14,6 +14,7 @@ export class ShardTables {
   /** Highest id of a table that the shard has. */
   newest = 0;
   private seen: readonly TableSpec[] = [];
+  private ownPool = '';
 
   constructor(
     private readonly native: Pick<NativeShard, 'addTable'>,
@@ -27,7 +28,8 @@ export class ShardTables {
     const { seen } = this;
     if (tables === seen) return;
     this.seen = tables;
-    const { name: pool, k = 1, groups = 1 } = pools[this.pool] ?? {};
+    const { name: pool = '', k = 1, groups = 1 } = pools[this.pool] ?? {};
+    this.ownPool = pool;
     const shard = pools[this.pool] ? shardAt(pools[this.pool]!, this.group, this.member) : 0;
     let at = 0;
     for (const table of tables) {
@@ -40,5 +42,16 @@ export class ShardTables {
       const own = policy && withFilter(table, policyOfShard(policy, k * groups), shard);
       this.native.addTable(own ? { ...table, policy: own } : table);
     }
+  }
+
+  /** By the newest map that the shard follows. */
+  has(id: number): boolean {
+    return this.seen.some((table) => table.id === id && table.pool === this.ownPool);
+  }
+
+  /** The tables of all blocks are, or were, in a map that the shard has followed. */
+  knowsAll(blocks: BlockList): boolean {
+    for (let i = 0; i < blocks.length; i += 2) if (blocks[i]! >>> 1 > this.newest) return false;
+    return true;
   }
 }

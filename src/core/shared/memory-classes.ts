@@ -12,15 +12,16 @@ type ByteLimit =
   | 'maxAnswerBytes'
   | 'maxReceivedBytes'
   | 'checkpointBytes'
-  | 'maxReaderBytes';
+  | 'maxReaderBytes'
+  | 'maxEvictedBytes';
 
 interface MemoryClass {
   /** The limit that bounds the class; classes with the same one share it. */
   readonly limit: '--memory' | ByteLimit;
   /**
    * The behaviour at the limit. `refuse`: an error names the limit. `drop`: bytes are dropped, and the
-   * protocol repeats them. `wait`: nothing is taken until there is room. `charge`: bytes are counted and
-   * never refused.
+   * protocol repeats them, or tells of a gap. `wait`: nothing is taken until there is room. `charge`: bytes
+   * are counted and never refused.
    */
   readonly atLimit: 'refuse' | 'drop' | 'wait' | 'charge';
 }
@@ -37,6 +38,7 @@ export const MEMORY_CLASSES: Readonly<Record<MemoryPart, MemoryClass>> = {
   answers: { limit: 'maxAnswerBytes', atLimit: 'wait' },
   received: { limit: 'maxReceivedBytes', atLimit: 'refuse' },
   readers: { limit: 'maxReaderBytes', atLimit: 'drop' },
+  evicted: { limit: 'maxEvictedBytes', atLimit: 'drop' },
 };
 
 /** The share of `--memory` that a limit is, where it would be more otherwise. */

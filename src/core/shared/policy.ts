@@ -115,6 +115,13 @@ export interface Policy {
   maxReaderBytes: number;
   /** An owner forgets a replica that has not asked for the position of the shard for this time. */
   readerSilentMs: number;
+  /**
+   * Bytes of evictions that a node keeps for who asks for them, in equal parts for each shard and table. At
+   * the limit the oldest are forgotten, and readers are told of a gap.
+   */
+  maxEvictedBytes: number;
+  /** An owner keeps evictions of a table until nobody has asked for them for this time. */
+  evictedMs: number;
   /** A node sends a heartbeat at this interval. */
   heartbeatMs: number;
   /**
@@ -154,6 +161,8 @@ export const DEFAULT_POLICY: Policy = {
   segmentBytes: 15 << 20,
   maxReaderBytes: 4 << 20,
   readerSilentMs: 2000,
+  maxEvictedBytes: 16 << 20,
+  evictedMs: 60_000,
   heartbeatMs: 200,
   sessionCheckMs: 60_000,
   requireRedundancy: false,

@@ -6,6 +6,8 @@ import type { EventsOptions } from './events.js';
 import type { JobSnapshot, ObserveOptions } from './observe.js';
 import type {
   CheckpointResult,
+  EvictionBatch,
+  EvictionsOptions,
   PullInto,
   PullOptions,
   PullRequest,
@@ -145,6 +147,32 @@ export interface Client {
    * @throws UNKNOWN_TABLE and BAD_ARGUMENT at the call; the iterator throws UNRECOVERABLE, ABORTED, CLOSED
    */
   scan(table: PullRequest['table'], options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
+
+  /**
+   * The keys whose rows leave a table, by its policy or by `delete`, in batches, without an end: for who
+   * keeps something beside a row. A key is told when the eviction is durable, about `pollMs` later. It may
+   * have come back by then: its new row began from nothing.
+   *
+   * - The first batch has no keys: what leaves from then on is told. It does not come where `from` is given.
+   * - PS keep evictions while somebody asks for them, and for a minute after that. What they cannot keep, and
+   *   what was not told when a shard gets another PS (a loss, a move), is a batch with `gap`. Then other keys
+   *   may have left, too, and a scan tells which are there.
+   *
+   * Keys of one shard come in the order in which they left. A table that is dropped ends the stream with
+   * UNKNOWN_TABLE.
+   *
+   * @example
+   * ```ts
+   * for await (const { keys, gap, position } of client.evictions('items')) {
+   *   if (gap) await compareWith(client.scan('items', { select: 'keys' }));
+   *   for (const key of keys) features.delete(key);
+   * }
+   * ```
+   * @param table a table or its name
+   * @throws UNKNOWN_TABLE and BAD_ARGUMENT at the call; the iterator throws UNKNOWN_TABLE, UNRECOVERABLE,
+   * ABORTED, CLOSED
+   */
+  evictions(table: PullRequest['table'], options?: EvictionsOptions): AsyncGenerator<EvictionBatch, void>;
 
   // ---- the job
 

@@ -17,6 +17,9 @@ export type { JobSnapshot, ObservedNode, ObserveOptions } from './observe.js';
 export type {
   CheckpointResult,
   ConnectOptions,
+  EvictionBatch,
+  EvictionPosition,
+  EvictionsOptions,
   PullInto,
   PullOptions,
   PullRequest,

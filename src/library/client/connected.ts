@@ -16,10 +16,13 @@ import type { Client } from './api.js';
 import { isAuditTable } from './audit.js';
 import { ClientRequests } from './calls.js';
 import { type EventsOptions, eventsOf, tellEvent } from './events.js';
+import { evictions } from './evictions.js';
 import type { ClientInternals } from './internals.js';
 import { type JobSnapshot, OBSERVE_OPTIONS, type ObserveOptions, observe } from './observe.js';
 import {
   type CheckpointResult,
+  type EvictionBatch,
+  type EvictionsOptions,
   type PullInto,
   type PullOptions,
   type PullRequest,
@@ -189,6 +192,13 @@ export class ConnectedClient implements Client {
 
   scan(table: PullRequest['table'], options: ScanOptions = {}): AsyncGenerator<ScanBatch, void> {
     return scan(ConnectedClient.internalsOf(this), this.#requests.specOf(table), options);
+  }
+
+  evictions(
+    table: PullRequest['table'],
+    options: EvictionsOptions = {},
+  ): AsyncGenerator<EvictionBatch, void> {
+    return evictions(this.#session, this.#requests.specOf(table), options);
   }
 
   // ---- the job

@@ -10,7 +10,7 @@ import {
 } from '../../common/options.js';
 import type { ClientPolicy } from '../../core/client/client.js';
 import type { InitializerSpec, OptimizerSpec } from '../../engine/native.js';
-import type { TablePolicy } from '../../engine/policies.js';
+import type { EvictionReason, TablePolicy } from '../../engine/policies.js';
 import type { Logger } from '../../net/log.js';
 import type { ClientTls } from '../../net/transport/index.js';
 import type { TableSpec } from '../../protocol/map.js';
@@ -187,6 +187,8 @@ export interface Table {
   delete(keys: BigUint64Array, options?: RequestOptions): Promise<void>;
   /** All rows, see {@link Client.scan}. */
   scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
+  /** The keys whose rows leave the table, see {@link Client.evictions}. */
+  evictions(options?: EvictionsOptions): AsyncGenerator<EvictionBatch, void>;
   /**
    * Changes learning rate, largest norm of a gradient, schedule or policy of the table, for everybody and
    * durably. Pushes that begin when this has resolved have the new ones, and those that were durable before
@@ -265,6 +267,37 @@ export interface ScanBatch {
   keys: BigUint64Array;
   /** keys.length x what was selected, row-major, in the order of `keys`. */
   rows: Float32Array;
+}
+
+/** Options of {@link Client.evictions}. */
+export interface EvictionsOptions {
+  /** Where to go on, as a batch had it. Default: what is evicted from now on. */
+  from?: EvictionPosition | undefined;
+  /** Pause after which a shard that had nothing to tell is asked again, in milliseconds. Default: 1000. */
+  pollMs?: number | undefined;
+  /** Ends the stream with ABORTED. */
+  signal?: AbortSignal | undefined;
+}
+
+/** A place in the evictions of a table; plain JSON, which a program may keep. */
+export interface EvictionPosition {
+  job: string;
+  /** Id of the table. */
+  table: number;
+  /** For each shard its ownership, and the number of its next eviction there. */
+  shards: [gen: number, number: number][];
+}
+
+/** Some evictions of a table, as {@link Client.evictions} gives them. */
+export interface EvictionBatch {
+  /** Keys of one shard whose rows left, in that order. Empty in the first batch and in some gaps. */
+  keys: BigUint64Array;
+  /** Why each of them left. */
+  reasons: EvictionReason[];
+  /** True: others may have left before these, after the batches so far, and nobody tells them any more. */
+  gap: boolean;
+  /** Where to go on after this batch. */
+  position: EvictionPosition;
 }
 
 /** Gradients for rows of one table. */

@@ -11,8 +11,12 @@ import type { Session } from './session.js';
 
 const STATUS_MS = 1000;
 
-type AskedQuestion = MessageOf<'keys'> | MessageOf<'shardStats'>;
-type AnswerTo = { keys: MessageOf<'keysPage'>; shardStats: MessageOf<'shardStatsReply'> };
+type AskedQuestion = MessageOf<'keys'> | MessageOf<'evictions'> | MessageOf<'shardStats'>;
+type AnswerTo = {
+  keys: MessageOf<'keysPage'>;
+  evictions: MessageOf<'evicted'>;
+  shardStats: MessageOf<'shardStatsReply'>;
+};
 /** A question without the fields that the client fills in. */
 type ClientQuestion<M> = M extends AskedQuestion ? Omit<M, 'id' | 'epoch'> : never;
 

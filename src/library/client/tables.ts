@@ -10,6 +10,8 @@ import { countEarlier, isSetAlike, withoutEarlier } from '../../protocol/setting
 import { MAX_DIM } from '../../protocol/table-rules.js';
 import { isAuditTable } from './audit.js';
 import {
+  type EvictionBatch,
+  type EvictionsOptions,
   PUSH_OPTIONS,
   type PullOptions,
   type PullRequest,
@@ -34,6 +36,7 @@ interface TableClient {
   push(requests: readonly PushRequest[], options?: RequestOptions): Promise<void>;
   delete(requests: readonly PullRequest[], options?: RequestOptions): Promise<void>;
   scan(table: Table, options?: ScanOptions): AsyncGenerator<ScanBatch, void>;
+  evictions(table: Table, options?: EvictionsOptions): AsyncGenerator<EvictionBatch, void>;
   setTable(table: Table, changes: TableChanges, signal: AbortSignal | undefined): Promise<void>;
   dropTable(table: Table, signal: AbortSignal | undefined): Promise<void>;
 }
@@ -94,6 +97,10 @@ export class JobTable implements Table {
 
   scan(options?: ScanOptions): AsyncGenerator<ScanBatch, void> {
     return this.client.scan(this, options);
+  }
+
+  evictions(options?: EvictionsOptions): AsyncGenerator<EvictionBatch, void> {
+    return this.client.evictions(this, options);
   }
 
   async set(changes: TableChanges, options: RequestOptions = {}): Promise<void> {

@@ -3,6 +3,7 @@ import { ANSWER_MUTANTS } from './answers.js';
 import { CONTENT_MUTANTS } from './content.js';
 import { DATA_MUTANTS } from './data.js';
 import { DROP_MUTANTS } from './drops.js';
+import { EVICTION_MUTANTS } from './evictions.js';
 import { FILTER_MUTANTS } from './filters.js';
 import { LIFE_MUTANTS } from './life.js';
 import { MOVE_MUTANTS } from './moves.js';
@@ -37,5 +38,6 @@ export const MUTANTS: readonly Mutant[] = [
   ...DROP_MUTANTS,
   ...FILTER_MUTANTS,
   ...LIFE_MUTANTS,
+  ...EVICTION_MUTANTS,
   ...PURGE_MUTANTS,
 ];

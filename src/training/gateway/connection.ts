@@ -8,6 +8,7 @@ import { codeOf, describe, KintsugiError } from '../../common/errors.js';
 import { type Client, type ConnectOptions, connect } from '../../library/client/client.js';
 import { DEFAULT_IN_FLIGHT_BYTES, InFlightRoom } from '../../library/client/room.js';
 import type { Logger } from '../../net/log.js';
+import { EVICTION_OPERATIONS } from './eviction-operations.js';
 import { encodeFrame, FrameReader, type GatewayFrame } from './frames.js';
 import { type MemoryPlace, SharedFrameMemory, SharedMemory } from './memory.js';
 import { type GatewayOperation, OPERATIONS, type OperationAnswer, type ProgramState } from './operations.js';
@@ -23,7 +24,11 @@ const MAX_UNREAD_BYTES = 64 << 20;
 
 const NOTHING = new Uint8Array(0);
 
-const KNOWN: Readonly<Record<string, GatewayOperation>> = { ...OPERATIONS, ...RANGE_OPERATIONS };
+const KNOWN: Readonly<Record<string, GatewayOperation>> = {
+  ...OPERATIONS,
+  ...EVICTION_OPERATIONS,
+  ...RANGE_OPERATIONS,
+};
 
 export interface ProgramConnectionOptions {
   scheduler: string;
@@ -37,7 +42,7 @@ export class ProgramConnection {
   private opening = false;
   private client: Client | undefined;
   private memory: SharedMemory | undefined;
-  private readonly program: ProgramState = { scans: new Map() };
+  private readonly program: ProgramState = { scans: new Map(), streams: new Map() };
   /** Frames that were read and wait for room: those of one piece of the socket at most. */
   private frames: GatewayFrame[] = [];
   private requests = 0;

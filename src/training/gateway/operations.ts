@@ -7,6 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { KintsugiError } from '../../common/errors.js';
 import type {
   Client,
+  EvictionBatch,
   PushRequest,
   ScanBatch,
   TableChanges,
@@ -39,6 +40,8 @@ export interface ProgramState {
   ranges?: GatewayRanges;
   /** Scans that the program has begun, by the numbers that it gave them. */
   scans: Map<number, ProgramScan>;
+  /** As `scans`, of evictions. */
+  streams: Map<number, AsyncGenerator<EvictionBatch, void>>;
 }
 
 interface ProgramScan {

@@ -34,7 +34,7 @@ export function nodeTelemetry(seconds: number, { pulls = 0, rows = 0, limitBytes
       usedBytes: 1 << 20,
       partBytes: {
         ...{ data: 1 << 20, parity: 0, snapshots: 0, files: 0, deltas: 0, sinkLogs: 0, outgoing: 0 },
-        ...{ waiting: 0, answers: 0, received: 0, readers: 0 },
+        ...{ waiting: 0, answers: 0, received: 0, readers: 0, evicted: 0 },
       },
       unaccountedBytes: 0,
     },

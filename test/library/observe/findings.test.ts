@@ -27,7 +27,7 @@ function node(look: number): NodeTelemetry {
       ...{ limitBytes: 4 * GIB, usedBytes: GIB },
       partBytes: {
         ...{ data: GIB, parity: 0, snapshots: 0, files: 0, deltas: 0, sinkLogs: 0, outgoing: 0 },
-        ...{ waiting: 0, answers: 0, received: 0, readers: 0 },
+        ...{ waiting: 0, answers: 0, received: 0, readers: 0, evicted: 0 },
       },
       unaccountedBytes: 0,
     },

@@ -15,7 +15,7 @@ function node(upSeconds: number, pulls: number, rows: number): NodeTelemetry {
       ...{ limitBytes: 0, usedBytes: 0 },
       partBytes: {
         ...{ data: 0, parity: 0, snapshots: 0, files: 0, deltas: 0, sinkLogs: 0, outgoing: 0 },
-        ...{ waiting: 0, answers: 0, received: 0, readers: 0 },
+        ...{ waiting: 0, answers: 0, received: 0, readers: 0, evicted: 0 },
       },
       unaccountedBytes: 0,
     },
