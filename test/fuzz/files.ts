@@ -56,7 +56,7 @@ function segmentFile(random: Random): Uint8Array {
     const keys = Array.from({ length: random.below(6) }, () => BigInt(random.below(50)));
     const removed = Array.from({ length: random.below(3) }, () => BigInt(random.below(50)));
     const slots = Array.from({ length: random.below(3) }, (_, i) => 100 + i);
-    const filter = random.below(2) === 0 ? filterOf(slots, 16, numbers(random.next())) : undefined;
+    const filter = random.below(6) === 0 ? filterOf(slots, 16, numbers(random.next())) : undefined;
     return { ...rows(table, keys, numbers(random.next())), removed: [BigUint64Array.from(removed)], filter };
   });
   const sessions = [
