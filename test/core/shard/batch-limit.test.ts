@@ -48,6 +48,7 @@ it('waits for acknowledgements, as any push, where its batch has to end', () => 
   for (let i = 0; i < 16; i++) cluster.client.push({ 0: [{ keys: keysFrom(1 + 30 * i, 30) }] });
   cluster.settle();
   expect(cluster.owner(0).stream.seq).toBe(1);
+  expect(cluster.owner(0).native.dirty).toBe(false);
   cluster.autoFlush = true;
   stalled.release();
   cluster.advance(1000);
