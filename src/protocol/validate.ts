@@ -121,7 +121,6 @@ const recovery = record({
   blocksOnDemand: natural,
   keysReady: optional((v) => v === true),
 });
-/** A question about a shard. */
 const asked = { ...shard, epoch: natural, id: natural };
 const followed = { ...shard, gen: natural, id: natural };
 const lease = { name: text, number: natural, lease: natural };
