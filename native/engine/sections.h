@@ -26,6 +26,10 @@ constexpr std::uint32_t rateBits(float rate) {
   return rate == 0 ? kZeroRate : std::bit_cast<std::uint32_t>(rate);
 }
 
+/** The width of a table in a push of gradients says with this bit that the section has its counts, too: how
+ * often each key was seen, in place of once. Only tables with a policy have them. */
+inline constexpr std::uint32_t kHasCounts = 0x80000000;
+
 /** Bytes of rows that one push may delete from a table, as a push brings no more of them; one row it always
  * may. */
 inline constexpr std::size_t kMaxDeletedBytes = std::size_t{64} << 20;
@@ -35,7 +39,13 @@ struct RequestTable {
   const std::uint8_t* keys;           // u64[count]
   const std::uint8_t* rows;           // f32[count * width], pushes only
   std::uint32_t lr = kNoRate;
+  const std::uint8_t* counts = nullptr;  // u32[count], of pushes; nullptr: each is 1
+
+  std::uint32_t sightings(std::size_t i) const { return counts ? loadAt<std::uint32_t>(counts, i) : 1; }
 };
+
+/** Sightings never overflow. */
+constexpr std::uint32_t addSightings(std::uint32_t a, std::uint32_t b) { return a + b < a ? ~0u : a + b; }
 
 struct Request {
   std::uint32_t mode = 0;  // 1: whole rows
