@@ -25,6 +25,16 @@ bool toU32(Napi::Value value, std::uint32_t limit, std::uint32_t& out) {
   return true;
 }
 
+bool toCounts(Napi::Value value, std::size_t keys, const std::uint32_t*& out) {
+  out = nullptr;
+  if (value.IsUndefined()) return true;
+  if (!is(value, napi_uint32_array)) return false;
+  const auto array = value.As<Napi::Uint32Array>();
+  static const std::uint32_t kNothing = 0;  // an empty array may have no address
+  out = array.Data() ? array.Data() : &kNothing;
+  return array.ElementLength() == keys;
+}
+
 bool toRate(Napi::Value value, std::uint32_t& out) {
   out = kNoRate;
   if (value.IsEmpty()) return false;

@@ -71,6 +71,8 @@ class Arguments {
 bool toU32(Napi::Value value, std::uint32_t limit, std::uint32_t& out);
 /** The learning rate of a push, as it travels; undefined: there is none. */
 bool toRate(Napi::Value value, std::uint32_t& out);
+/** Counts of the keys of a push; undefined: there are none, nullptr. */
+bool toCounts(Napi::Value value, std::size_t keys, const std::uint32_t*& out);
 
 /** True for a typed array of this kind. */
 inline bool is(Napi::Value value, napi_typedarray_type type) {

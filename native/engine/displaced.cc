@@ -123,12 +123,14 @@ void Shard::keepFitting(RequestTable& r, Plan& plan) {
     if (slot >= t.extent() || (!fitting && !t.tags()[slot])) continue;
     plan.tags[kept] = plan.tags[i];
     plan.slots[kept] = slot;
+    plan.keepCount(r, i, kept);
     std::memmove(plan.kept.data() + kept++ * bytes, r.rows + i * bytes, bytes);
   }
   plan.tags.resize(kept);
   plan.slots.resize(kept);
   r.count = static_cast<std::uint32_t>(kept);
   r.rows = plan.kept.data();
+  if (r.counts) r.counts = plan.keptCounts.data();
 }
 
 }  // namespace kintsugi

@@ -18,6 +18,8 @@ namespace kintsugi {
 
 /** The seed of draws is another one than that of initial values. */
 static constexpr std::uint64_t kChanceSeed = 0x94D049BB133111EBull;
+/** A key is drawn so often for its sightings in a push, and once for all others together. */
+static constexpr std::uint32_t kMostDraws = 64;
 /** More counters of a key do not help. */
 static constexpr std::uint32_t kMostHashes = 32;
 /** Bytes of slots that begin again in one push, about: a delta has to fit a frame. */
@@ -67,12 +69,25 @@ std::uint32_t wrapped(const Filter& filter, std::uint64_t sightings) {
   return static_cast<std::uint32_t>(sightings < 2 * lap ? sightings : lap + sightings % lap);
 }
 
+/** part^exponent; parts of 2^64, rounded down. */
+std::uint64_t power(std::uint64_t part, std::uint32_t exponent) {
+  const auto times = [](std::uint64_t a, std::uint64_t b) {
+    return static_cast<std::uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
+  };
+  std::uint64_t result = ~std::uint64_t{0};
+  for (; exponent; exponent >>= 1, part = times(part, part))
+    if (exponent & 1) result = times(result, part);
+  return result;
+}
+
 bool isDrawn(const TableSpec& spec, std::uint64_t key, std::uint32_t step, std::uint32_t sightings) {
-  const std::uint64_t stream = drawStream(spec.seed ^ kChanceSeed, key);
-  for (std::uint32_t i = 0; i < sightings; i++) {
-    if (draw(stream, std::uint64_t{step} << 32 | i) >> 32 < spec.policy.chance) return true;
-  }
-  return false;
+  const std::uint64_t stream = drawStream(spec.seed ^ kChanceSeed, key), chance = spec.policy.chance;
+  const auto drawn = [&](std::uint32_t i) { return draw(stream, std::uint64_t{step} << 32 | i); };
+  for (std::uint32_t i = 0; i < std::min(sightings, kMostDraws); i++)
+    if (drawn(i) >> 32 < chance) return true;
+  if (sightings <= kMostDraws) return false;
+  // A chance of 2^32 parts was drawn above.
+  return drawn(kMostDraws) >= power(((std::uint64_t{1} << 32) - chance) << 32, sightings - kMostDraws);
 }
 
 }  // namespace
@@ -96,7 +111,8 @@ bool Shard::planAdmission(RequestTable& r, Plan& plan) {
     bool added;
     ranks_[i] = distinct_.add(plan.tags[i], added);
     if (added) plan.unknown.push_back({plan.tags[i], 0, 0, 0, false});
-    plan.unknown[ranks_[i]].seen++;
+    Unknown& key = plan.unknown[ranks_[i]];
+    key.seen = addSightings(key.seen, r.sightings(i));
   }
   if (plan.unknown.empty()) return true;
   if (spec.policy.filter.admitAt) {
@@ -153,12 +169,14 @@ void Shard::dropRefused(RequestTable& r, Plan& plan, const std::vector<std::uint
     if (ranks[i] != kNone && !plan.unknown[ranks[i]].admitted) continue;
     plan.tags[kept] = plan.tags[i];
     plan.slots[kept] = plan.slots[i];
+    plan.keepCount(r, i, kept);
     std::memcpy(plan.kept.data() + kept++ * bytes, r.rows + i * bytes, bytes);
   }
   plan.tags.resize(kept);
   plan.slots.resize(kept);
   r.count = static_cast<std::uint32_t>(kept);
   r.rows = plan.kept.data();
+  if (r.counts) r.counts = plan.keptCounts.data();
 }
 
 /** Changes a counter, with its part of the delta. */

@@ -221,9 +221,10 @@ void Shard::countDeleted(const Plan& plan) {
 void Shard::admit(const RequestTable& r, const Plan& plan, RowSteps& steps) {
   Table& t = *plan.table;
   const std::size_t distinct = steps.count;
-  sightings_.assign(distinct, distinct == r.count ? 1 : 0);
-  if (distinct < r.count)
-    for (std::uint32_t i = 0; i < r.count; i++) sightings_[inverse_[i]]++;
+  const bool each = distinct == r.count && !r.counts;
+  sightings_.assign(distinct, each ? 1 : 0);
+  for (std::uint32_t i = 0; !each && i < r.count; i++)
+    sightings_[inverse_[i]] = addSightings(sightings_[inverse_[i]], r.sightings(i));
   const std::uint32_t least = t.rule().admitAt();
   if (least < 2) return;
   const auto isAdmitted = [&](std::size_t i) {

@@ -13,6 +13,14 @@ namespace kintsugi {
  * of keys anyway. */
 static constexpr std::size_t kMaxMissingKeyBlocks = 256;
 
+/** A key that comes was seen, by a table that counts. */
+static bool countsFit(const Table& t, const RequestTable& r) {
+  if (!t.hasPolicy()) return false;
+  bool zero = false;
+  for (std::uint32_t i = 0; i < r.count; i++) zero |= !loadAt<std::uint32_t>(r.counts, i);
+  return !zero;
+}
+
 Status Shard::checkHeads(const Request& request, bool isPush) {
   if (plans_.size() < request.tables.size()) plans_.resize(request.tables.size());
   for (std::size_t i = 0; i < request.tables.size(); i++) {
@@ -34,6 +42,7 @@ Status Shard::checkHeads(const Request& request, bool isPush) {
     }
     if (r.width != (request.mode ? spec.width() : spec.dim)) return Status::DimMismatch;
     if (r.lr != kNoRate && optimizerOf(spec.optimizer.kind).fixedRate) return Status::BadArgument;
+    if (r.counts && !countsFit(*plans_[i].table, r)) return Status::BadArgument;
   }
   return Status::Applied;
 }

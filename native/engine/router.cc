@@ -42,8 +42,15 @@ std::size_t requestBytes(const std::vector<SectionPart>& parts) {
     const std::size_t count = p.end - p.start;
     bytes += count * 8;
     if (p.rows) bytes += alignUp(count * p.width * 4, 8);
+    if (p.counts) bytes += alignUp(count * 4, 8);
   }
   return bytes;
+}
+
+/** The end of an array of so many bytes, with its padding. */
+static std::uint8_t* padded(std::uint8_t* array, std::size_t bytes) {
+  std::memset(array + bytes, 0, alignUp(bytes, 8) - bytes);
+  return array + alignUp(bytes, 8);
 }
 
 bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, std::uint8_t* out) {
@@ -53,7 +60,8 @@ bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, st
   std::uint8_t* at = head + parts.size() * kRequestTableBytes;
   for (const SectionPart& p : parts) {
     const std::size_t count = p.end - p.start, rowBytes = std::size_t{p.width} * 4;
-    const std::uint32_t header[4] = {p.table, static_cast<std::uint32_t>(count), p.width, p.lr};
+    const std::uint32_t header[4] = {p.table, static_cast<std::uint32_t>(count),
+                                     p.counts ? p.width | kHasCounts : p.width, p.lr};
     std::memcpy(head, header, sizeof header);
     head += kRequestTableBytes;
     const std::uint32_t* order = p.order + p.start;
@@ -62,10 +70,10 @@ bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, st
     at += count * 8;
     if (!p.rows) continue;
     kernels().gatherRows(at, reinterpret_cast<const std::uint8_t*>(p.rows), rowBytes, rowBytes, order, count);
-    at += count * rowBytes;
-    const std::size_t padding = alignUp(count * rowBytes, 8) - count * rowBytes;
-    std::memset(at, 0, padding);
-    at += padding;
+    at = padded(at, count * rowBytes);
+    if (!p.counts) continue;
+    for (std::size_t i = 0; i < count; i++) storeAt(at, i, p.counts[order[i]]);
+    at = padded(at, count * 4);
   }
   return true;
 }
@@ -78,7 +86,8 @@ std::uint64_t rowBytes(const Call& call) { return 8 + std::uint64_t{call.width} 
 /** Bytes that a piece adds to a REQUEST section. */
 std::uint64_t pieceBytes(const Call& call, const Piece& piece) {
   const std::uint64_t count = piece.end - piece.start;
-  return kRequestTableBytes + count * 8 + (call.rows ? alignUp(count * call.width * 4, 8) : 0);
+  return kRequestTableBytes + count * 8 + (call.rows ? alignUp(count * call.width * 4, 8) : 0) +
+         (call.counts ? alignUp(count * 4, 8) : 0);
 }
 
 /** Cuts what goes to one shard into sections. */

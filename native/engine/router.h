@@ -21,7 +21,8 @@ struct SectionPart {
   std::size_t keyCount;
   const std::uint32_t* order;
   std::size_t start, end;
-  std::uint32_t lr = 0;  // of a push (sections.h)
+  std::uint32_t lr = 0;                   // of a push (sections.h)
+  const std::uint32_t* counts = nullptr;  // of a push, a number for each key; nullptr: none (sections.h)
 };
 
 std::size_t requestBytes(const std::vector<SectionPart>& parts);
@@ -34,7 +35,8 @@ struct Call {
   const std::uint64_t* keys;
   const float* rows;  // nullptr: a pull
   std::size_t keyCount;
-  std::uint32_t lr = 0;  // of a push (sections.h)
+  std::uint32_t lr = 0;                   // of a push (sections.h)
+  const std::uint32_t* counts = nullptr;  // of a push, a number for each key; nullptr: none (sections.h)
 };
 
 /** Keys order[start..end) of a call. */
@@ -67,7 +69,8 @@ struct SplitLimits {
 
 inline constexpr std::uint32_t kNoCall = 0xFFFFFFFF;
 
-/** Splits calls by shard. `order` and `starts` of each call come from `partition`, `nodes` has the node of
+/** Splits calls by shard. Where they are cut depends on keys and widths alone: counts add nothing to what
+ * the limits are for. `order` and `starts` of each call come from `partition`, `nodes` has the node of
  * each shard. Every section gets one key of call `each`: that with the number of its shard; kNoCall: no call
  * is such. */
 void split(const std::vector<Call>& calls, const std::vector<const std::uint32_t*>& starts,

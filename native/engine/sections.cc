@@ -65,19 +65,23 @@ bool parseRequest(View section, bool withRows, Request& out) {
   if (!heads) return false;
   for (std::uint32_t t = 0; t < tables; t++) {
     const std::uint8_t* h = heads + t * kRequestTableBytes;
-    RequestTable r{loadAt<std::uint32_t>(h, 0),
-                   loadAt<std::uint32_t>(h, 1),
-                   loadAt<std::uint32_t>(h, 2),
-                   nullptr,
-                   nullptr,
-                   loadAt<std::uint32_t>(h, 3)};
+    const auto width = loadAt<std::uint32_t>(h, 2);
+    RequestTable r{
+        loadAt<std::uint32_t>(h, 0), loadAt<std::uint32_t>(h, 1), width & ~kHasCounts, nullptr, nullptr,
+        loadAt<std::uint32_t>(h, 3)};
     if (r.lr != kNoRate && (!gradients || !isRate(r.lr))) return false;
     if (r.width > kMaxStride / 4) return false;
+    const bool counted = width & kHasCounts;
+    if (counted && (!gradients || !r.width)) return false;
     r.keys = reader.take(r.count, 8);
     if (!r.keys) return false;
     if (withRows) {
       r.rows = reader.take(r.count, std::uint64_t{r.width} * 4);
       if (!r.rows) return false;
+    }
+    if (counted) {
+      r.counts = reader.take(r.count, 4);
+      if (!r.counts) return false;
     }
     out.tables.push_back(r);
   }

@@ -29,12 +29,22 @@ constexpr std::uint32_t rateBits(float rate) {
 /** A delta is never larger, so that it fits a frame (64 MiB) beside the largest header. */
 inline constexpr std::size_t kMaxDeltaBytes = std::size_t{56} << 20;
 
+/** The width of a table in a push of gradients says with this bit that the section has its counts, too: how
+ * often each key was seen, in place of once. Only tables with a policy have them. */
+inline constexpr std::uint32_t kHasCounts = 0x80000000;
+
 struct RequestTable {
   std::uint32_t table, count, width;  // of a push, a width of 0: the rows of the keys are deleted
   const std::uint8_t* keys;           // u64[count]
   const std::uint8_t* rows;           // f32[count * width], pushes only
   std::uint32_t lr = kNoRate;
+  const std::uint8_t* counts = nullptr;  // u32[count], of pushes; nullptr: each is 1
+
+  std::uint32_t sightings(std::size_t i) const { return counts ? loadAt<std::uint32_t>(counts, i) : 1; }
 };
+
+/** Sightings never overflow. */
+constexpr std::uint32_t addSightings(std::uint32_t a, std::uint32_t b) { return a + b < a ? ~0u : a + b; }
 
 struct Request {
   std::uint32_t mode = 0;  // 1: whole rows

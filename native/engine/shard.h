@@ -223,11 +223,19 @@ class Shard {
     std::size_t others = 0;              // pushes: slots without keys that may change
     std::size_t unfit = 0;               // pushes: new keys without a slot, see `keepFitting`
     std::vector<std::uint8_t> kept;      // rows of the others
-    std::vector<Unknown> unknown;        // pushes: keys without a row, where a table filters
-    std::size_t refused = 0;             // of these, those that get none
-    std::uint32_t cleared = 0;           // slots of the filter that begin again
-    std::uint32_t waiting = 0;           // sightings that it has counted by then, see `wrapped`
-    bool moves = false;                  // a step: gradients have come, whether a row takes them or not
+    std::vector<std::uint8_t> keptCounts;
+    std::vector<Unknown> unknown;  // pushes: keys without a row, where a table filters
+    std::size_t refused = 0;       // of these, those that get none
+    std::uint32_t cleared = 0;     // slots of the filter that begin again
+    std::uint32_t waiting = 0;     // sightings that it has counted by then, see `wrapped`
+    bool moves = false;            // a step: gradients have come, whether a row takes them or not
+
+    /** The count of key i is that of key `to` from now on: it is among the `kept`. */
+    void keepCount(const RequestTable& r, std::size_t i, std::size_t to) {
+      if (!r.counts) return;
+      if (keptCounts.size() < std::size_t{r.count} * 4) keptCounts.resize(std::size_t{r.count} * 4);
+      storeAt(keptCounts.data(), to, r.sightings(i));
+    }
   };
 
   Table* find(std::uint32_t id) { return const_cast<Table*>(table(id)); }

@@ -36,6 +36,10 @@ void asRequest(View section, bool withRows) {
     if (!withRows) continue;
     walk.over(r.rows, rows);
     seen = seen + touch(r.rows, rows);
+    if (!r.counts) continue;
+    CHECK(!request.mode && r.width);
+    walk.over(r.counts, std::uint64_t{r.count} * 4);
+    seen = seen + touch(r.counts, std::uint64_t{r.count} * 4);
   }
   CHECK(walk.at == section.data + section.size);
 }

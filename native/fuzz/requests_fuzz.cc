@@ -23,6 +23,13 @@ void addTables(Shard& shard) {
   CHECK(!shard.addTable(scheduled(tableSpec(0, 3, OptimizerKind::Adagrad, InitializerKind::Uniform))));
   CHECK(!shard.addTable(tableSpec(1, 16, OptimizerKind::Adam, InitializerKind::Normal)));
   CHECK(!shard.addTable(tableSpec(2, 1, OptimizerKind::Ftrl, InitializerKind::Zeros)));
+  // These take counts.
+  LifePolicy counter{4, 3, 2, 2};
+  std::uint32_t id = 3;
+  for (const LifePolicy& policy : {counter, test::byChance(1), test::filtered({3, 4, 2, 50})}) {
+    const TableSpec spec = tableSpec(id++, 2, OptimizerKind::Sgd, InitializerKind::Zeros);
+    CHECK(!shard.addTable(test::withPolicy(spec, policy)));
+  }
 }
 
 Subject birth(Kind kind) {
@@ -121,7 +128,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   if (kind == kTight) CHECK(s.memory->used() <= s.memory->limit());
-  if (!s.shard->dirty()) return 0;  // an empty push
+  if (!s.shard->dirty()) {
+    // An empty push has changed nothing, but the slots of a filter may have their memory by now.
+    s.used = s.memory->used();
+    return 0;
+  }
   follow(s);
   s = birth(kind);
   return 0;

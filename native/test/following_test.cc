@@ -103,6 +103,8 @@ class Story {
         }
         for (std::size_t i = 0; i < part.keys.size() * part.width; i++)
           part.rows.push_back(static_cast<float>(random_.below(1000)) / 100 - 5);
+        if (part.width && !mode && spec.policy.any() && random_.chance(50))
+          for (std::size_t i = 0; i < part.keys.size(); i++) part.counts.push_back(1 + random_.below(3));
         parts.push_back(part);
       }
       CHECK(leader_->push(view(encode(mode, parts, true))) == Status::Applied);

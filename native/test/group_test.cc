@@ -72,6 +72,9 @@ class Story : public Group {
     }
     if (part.width && !mode && !optimizerOf(spec.optimizer.kind).fixedRate && random_.chance(40))
       part.lr = rateBits(static_cast<float>(random_.below(5)) * 0.07f);
+    if (part.width && !mode && spec.policy.any() && random_.chance(40))
+      for (std::uint32_t i = 0; i < count; i++)
+        part.counts.push_back(random_.chance(5) ? ~random_.below(1 << 20) : 1 + random_.below(4));
     return part;
   }
 

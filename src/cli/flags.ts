@@ -258,6 +258,11 @@ export function withTraining(command: Command): Command {
         'of new embedding tables: "admit=counter(2),evict=ttl(2000)"',
         policyOf,
       )
+      .option(
+        '--count-duplicates',
+        'for policies: a key is seen as often as a batch names it (default: once in each batch)',
+        false,
+      )
       .option('--dense-optimizer <name>', 'of the dense parameters, one of the same', 'adam')
       .option(
         '--dense-lr <rate>',
@@ -298,6 +303,7 @@ export interface TrainingFlags extends OptimizerFlags {
   batch: number;
   dim: number;
   tablePolicy?: TablePolicy;
+  countDuplicates: boolean;
   denseOptimizer: string;
   denseLr?: number;
   bottom?: string;

@@ -102,6 +102,7 @@ export function workerArgs(flags: TrainingFlags): string[] {
   if (flags.denseLr !== undefined) args.push('--dense-lr', flags.denseLr);
   if (flags.clipNorm !== undefined) args.push('--clip-norm', flags.clipNorm);
   if (flags.tablePolicy !== undefined) args.push('--table-policy', policyText(flags.tablePolicy));
+  if (flags.countDuplicates) args.push('--count-duplicates');
   if (flags.lrSchedule !== undefined) args.push('--lr-schedule', flags.lrSchedule);
   if (flags.rangeBatches !== undefined) args.push('--range-batches', flags.rangeBatches);
   const staleness = stalenessOf(flags);

@@ -105,6 +105,7 @@ async function run(flags: WorkerFlags): Promise<void> {
       denseOptimizer: denseOptimizerOf(flags),
     },
     tablePolicy: flags.tablePolicy,
+    countDuplicates: flags.countDuplicates,
     askedRates: { embedding: flags.lr !== undefined, dense: flags.denseLr !== undefined },
   });
 }

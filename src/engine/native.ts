@@ -310,20 +310,6 @@ export interface Partition {
   starts: Uint32Array;
 }
 
-export interface SectionPart {
-  table: number;
-  /** floats per row */
-  width: number;
-  keys: BigUint64Array;
-  /** All rows of the call (keys.length x width); only for pushes. */
-  rows?: Float32Array;
-  /** Learning rate of gradients, 0 or more, in place of the table's. */
-  lr?: number;
-  order: Uint32Array;
-  start: number;
-  end: number;
-}
-
 /**
  * The part of a request for one table: keys, and for a push the rows that go with them (keys.length x width).
  */
@@ -335,6 +321,15 @@ export interface SplitCall {
   rows?: Float32Array;
   /** Learning rate of gradients, 0 or more, in place of the table's. */
   lr?: number;
+  /** Sightings of each key in a push of gradients, 1 or more. Only for tables with a policy. */
+  counts?: Uint32Array;
+}
+
+/** Keys `order[start..end)` of a call, with their rows. */
+export interface SectionPart extends SplitCall {
+  order: Uint32Array;
+  start: number;
+  end: number;
 }
 
 /** Calls, split by shard into sections. All lists are flat. */

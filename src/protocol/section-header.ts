@@ -7,6 +7,9 @@ export const ENTRY_BYTES = 16;
 export const KEY_BYTES = 8;
 /** Bytes of a value of a row. */
 export const FLOAT_BYTES = 4;
+/** The bits of a push's word of width that are the width. The one above says that counts follow the rows. */
+const WIDTH_BITS = 0x7fff_ffff;
+const COUNT_BYTES = 4;
 /** Arrays in a section are padded to a multiple of it. */
 const ALIGNMENT = 8;
 
@@ -34,6 +37,12 @@ export function readSectionHeader(
     if (table > tables || rows > (end - start) / KEY_BYTES) return;
     visit(table, rows, section.getUint32(at + 8, true));
   }
+}
+
+/** Bytes of keys, rows and counts of a table in a push, whose head has this word of width. */
+export function pushedBytes(rows: number, widthWord: number): number {
+  const counts = widthWord > WIDTH_BITS ? padded(rows * COUNT_BYTES) : 0;
+  return rows * KEY_BYTES + padded(rows * (widthWord & WIDTH_BITS) * FLOAT_BYTES) + counts;
 }
 
 /** Size of the ROWS section that answers a pull. A malformed section gets no rows, whatever this returns. */

@@ -10,9 +10,9 @@ export class CrowdedRows {
   private ever = 0;
   private readonly ages: number[] = [];
 
-  /** A whole row that so many pushes have named. */
-  add(row: Float32Array, pushes: number): void {
-    if (pushes === 0) return;
+  /** A whole row that was seen so many times since ever. */
+  add(row: Float32Array, seen: number): void {
+    if (seen === 0) return;
     this.ever++;
     const { age, sightings } = lifeOf(row);
     if (sightings === 0) return;

@@ -12,6 +12,8 @@ export interface Learner {
   width(dim: number): number;
   /** The learning rate of push number `number`; undefined: that of the table. */
   rate(number: number): number | undefined;
+  /** How often push number `number` says that its key was seen; undefined: nothing, so it was once. */
+  count?(number: number): number | undefined;
   /** True: push number `number` deletes the row. */
   deletes?(number: number): boolean;
   /** The policy of its tables: a row has the pushes since it was gone last (living.ts). */
@@ -207,32 +209,50 @@ const forgetting: Learner = {
   row: (dim, numbers) => adagrad.row(dim, numbers.slice(numbers.findLastIndex(isDeletion) + 1)),
 };
 
-/** Rows go by themselves, and the first push of a row changes none of its values. */
+/** Some pushes say that their key was seen four times, some that it was once, and some nothing. */
+const count = (number: number): number | undefined => [undefined, undefined, 4, 1][number % 4];
+
+/** How often these pushes say that their key was seen. */
+export function sightingsOf(learner: Learner, numbers: readonly number[]): number {
+  return numbers.reduce((sum, number) => sum + (learner.count?.(number) ?? 1), 0);
+}
+
+/** A row after these pushes, of which those before its second sighting have changed no value. */
+function rowOfSecond(this: Learner, dim: number, numbers: readonly number[]): Float32Array {
+  const first = numbers.findIndex((_, i) => sightingsOf(this, numbers.slice(0, i + 1)) >= 2);
+  return adagrad.row(dim, first < 0 ? [] : numbers.slice(first));
+}
+
+/** Rows go by themselves, and the first sighting of a row changes none of its values. */
 const expiring: Learner = {
   ...adagrad,
+  count,
   policy: { ttl: 4, minFrequency: { sightings: 3, ttl: 2 }, counter: 2 },
   width: (dim) => adagrad.width(dim) + 2,
-  row: (dim, numbers) => adagrad.row(dim, numbers.slice(1)),
+  row: rowOfSecond,
 };
 
 /** Rows make room for others. */
 const crowded: Learner = {
   ...adagrad,
+  count,
   policy: { maxRows: 3 },
   width: (dim) => adagrad.width(dim) + 2,
 };
 
-/** The first push of a row is counted in a filter, which is so large that no key is taken for another. */
+/** The first sighting of a row is counted in a filter, which is so large that no key is taken for another. */
 const waiting: Learner = {
   ...adagrad,
+  count,
   policy: { bloom: { sightings: 2, capacity: 400, error: 1e-5 } },
   width: (dim) => adagrad.width(dim) + 2,
-  row: (dim, numbers) => adagrad.row(dim, numbers.slice(1)),
+  row: rowOfSecond,
 };
 
 /** A row begins with any of its pushes. */
 const chosen: Learner = {
   ...adagrad,
+  count,
   policy: { probability: 0.5 },
   width: (dim) => adagrad.width(dim) + 2,
 };

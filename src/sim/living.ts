@@ -1,9 +1,9 @@
 /**
  * Rows of a table with a policy. When a row is gone depends on the pushes of all writers, whose order nobody
- * knows but the shard. So a row may have the last pushes of its writer, as many as it says that it has seen.
+ * knows but the shard. So a row may have the last pushes of its writer, as many as give its sightings.
  */
 import type { TablePolicy } from '../engine/policies.js';
-import type { Learner } from './learners.js';
+import { type Learner, sightingsOf } from './learners.js';
 
 /**
  * The fault of a row after these pushes of its writer, in a shard where one of the policies holds; undefined:
@@ -16,8 +16,10 @@ export function livingProblem(
   numbers: readonly number[],
   found: Float32Array,
 ): string | undefined {
+  const lastOf = (count: number) => (count === 0 ? [] : numbers.slice(-count));
+  const seenIn = (count: number) => sightingsOf(learner, lastOf(count));
   const isGiven = (count: number) => {
-    const row = learner.row(dim, count === 0 ? [] : numbers.slice(-count));
+    const row = learner.row(dim, lastOf(count));
     return row.subarray(0, Math.min(row.length, found.length)).every((x, i) => Object.is(x, found[i]));
   };
   if (found.length === dim) {
@@ -26,11 +28,14 @@ export function livingProblem(
   }
   const { age, sightings } = lifeOf(found);
   const { bloom } = learner.policy!;
-  if (sightings > numbers.length) return `${sightings} sightings, and ${numbers.length} pushes`;
+  let pushes = 0;
+  while (pushes < numbers.length && seenIn(pushes) < sightings) pushes++;
+  const all = seenIn(numbers.length);
+  if (seenIn(pushes) !== sightings) return `${sightings} sightings, which no last ones of ${all} are`;
   // A restored filter has counted what the rows of its checkpoint show.
-  if (bloom && sightings !== (numbers.length < bloom.sightings ? 0 : numbers.length))
-    return `${sightings} sightings, and a filter has counted ${numbers.length}`;
-  if (!isGiven(sightings)) return `the last ${sightings} pushes of its writer do not give it`;
+  if (bloom && sightings !== (all < bloom.sightings ? 0 : all))
+    return `${sightings} sightings, and a filter has counted ${all}`;
+  if (!isGiven(pushes)) return `the last ${pushes} pushes of its writer do not give it`;
   const most = Math.max(
     ...policies.map(({ ttl = Number.POSITIVE_INFINITY, minFrequency, l2Below }) =>
       Math.min(

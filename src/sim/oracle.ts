@@ -14,7 +14,7 @@ import type { PeerId } from '../protocol/map.js';
 import type { DedupEntry } from '../protocol/messages.js';
 import { CrowdedRows } from './crowds.js';
 import type { Droppers } from './droppers.js';
-import type { Learner } from './learners.js';
+import { type Learner, sightingsOf } from './learners.js';
 import { lifeOf, livingProblem } from './living.js';
 import { RANGES, rowsOf, type SimulatedSections, type Store } from './sections.js';
 import type { SetCounts, Setters } from './setters.js';
@@ -414,12 +414,11 @@ export class Oracle {
           if (learner.policy) {
             this.checkLiving(name, learner, dim, writer, here, row, mask);
             const { sightings } = lifeOf(row);
-            const { length } = this.numbersOf(owner, writer.process, here, mask);
-            crowds.get(tables[i]!)?.add(row, length);
-            if (sightings < length && learner.policy.bloom)
+            const all = sightingsOf(learner, this.numbersOf(owner, writer.process, here, mask));
+            crowds.get(tables[i]!)?.add(row, all);
+            if (sightings < all && learner.policy.bloom)
               this.compared.set('waiting', (this.compared.get('waiting') ?? 0) + 1);
-            else if (sightings < length)
-              this.compared.set('expired', (this.compared.get('expired') ?? 0) + 1);
+            else if (sightings < all) this.compared.set('expired', (this.compared.get('expired') ?? 0) + 1);
             continue;
           }
           this.compare(name, here, row, this.learnt(learner, dim, writer, here, mask));

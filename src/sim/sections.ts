@@ -85,9 +85,10 @@ export class SimulatedSections {
         else if (learner) for (let i = 0; i < dim; i++) rows[i] = gradient(push.number, i);
         else rows.fill(bit(push.number));
         const lr = learner?.rate(push.number);
-        const rate = lr === undefined ? {} : { lr };
+        const count = learner?.count?.(push.number);
+        const extras = { ...(lr !== undefined && { lr }), ...(count && { counts: Uint32Array.of(count) }) };
         const keys = BigUint64Array.of(own);
-        return { table: id, width: dim, keys, rows, ...rate, order: ONE, start: 0, end: 1 };
+        return { table: id, width: dim, keys, rows, ...extras, order: ONE, start: 0, end: 1 };
       }
       const rows = this.rows(dim);
       rows.fill(bit(push.number), 0, dim);

@@ -110,6 +110,7 @@ test('a launcher hands the training flags on to its workers', () => {
       ...{ counter: 2, minFrequency: { sightings: 3, ttl: 5 }, l2Below: { norm: 1e-7, ttl: 4 } },
       ...{ maxRows: 7, memory: true as const },
     },
+    countDuplicates: true,
     denseOptimizer: 'sgd',
     denseLr: 0.01,
     seed: 3,
@@ -128,6 +129,7 @@ test('a launcher hands the training flags on to its workers', () => {
     '--lr-schedule step,every=10,factor=0.5',
     '--table-policy admit=counter(2),evict=minFrequency(3,5),evict=l2Below(1e-7,4)' +
       ',evict=maxRows(7),evict=memory',
+    '--count-duplicates',
     '--dense-optimizer sgd',
     '--dense-lr 0.01',
     '--seed 3',

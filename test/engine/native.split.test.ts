@@ -10,8 +10,9 @@ describe('calls', () => {
     const nodes = Uint32Array.of(7, 5, 7, 5, 9, 7);
     const keysOf = (n: number, salt: bigint) =>
       BigUint64Array.from({ length: n }, (_, i) => BigInt(i) * 7919n + salt);
+    const counts = Uint32Array.from({ length: 300 }, (_, i) => 1 + (i % 9));
     const calls = [
-      { table: 1, width: 2, keys: keysOf(300, 1n), rows: new Float32Array(600).map((_, i) => i) },
+      { table: 1, width: 2, keys: keysOf(300, 1n), rows: new Float32Array(600).map((_, i) => i), counts },
       { table: 2, width: 3, keys: keysOf(0, 0n), rows: new Float32Array(0) },
       { table: 3, width: 1, keys: keysOf(100, 5n), rows: new Float32Array(100).map((_, i) => -i), lr: 1 },
     ];
@@ -36,6 +37,7 @@ describe('calls', () => {
         // The push brings another rate for this one.
         optimizer: { kind: 'sgd', lr: id === 3 ? 5 : 1 },
         initializer: { kind: 'zeros' },
+        ...(id === 1 && { policy: { ttl: 100 } }),
       });
     const parts = calls.map((call) => ({ ...call, ...native.partition(call.keys, shards) }));
     for (const [, , first, count, bytes] of runs(whole)) {
@@ -56,6 +58,13 @@ describe('calls', () => {
         at += size;
       }
     }
+
+    // Counts are at their keys.
+    const order = Uint32Array.from({ length: 300 }, (_, i) => i);
+    const whole1 = { table: 1, width: 4, keys: calls[0]!.keys, order, start: 0, end: 300 };
+    const rows = shard.pull(native.encodeRequest(1, [whole1])) as Uint8Array;
+    const seen = new Uint32Array(rows.slice().buffer);
+    expect(seen.filter((_, i) => i % 4 === 3)).toEqual(counts);
 
     // In small sections and rounds the same rows come, at the places of their keys.
     const pulled = calls.map(({ table, width, keys }) => ({ table, width, keys }));

@@ -124,6 +124,41 @@ def _rate(given: float | None) -> float | None:
     return None if given is None else number(given, "lr", 0)
 
 
+Counts = Sequence[npt.ArrayLike | None] | None
+"""How often the keys of a push were seen, for each of its tables; None: once each."""
+
+MAX_COUNT = 2**32 - 1
+
+
+def counts_of(given: npt.ArrayLike | None, count: int) -> npt.NDArray[np.uint32] | None:
+    """Counts of `count` keys, or none. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
+    if given is None:
+        return None
+    array = _array_of(given, "counts", "BAD_ARGUMENT")
+    if array.dtype.kind not in "iu" and array.size > 0:
+        raise Error("BAD_ARGUMENT", f"counts must be integers, not {array.dtype}")
+    if array.shape != (count,):
+        shape = " x ".join(map(str, array.shape)) or "one number"
+        raise Error("LENGTH_MISMATCH", f"{count} keys need as many counts, not {shape}")
+    wrong = np.flatnonzero((array < 1) | (array > MAX_COUNT))
+    if len(wrong) > 0:
+        text = (
+            f"counts[{wrong[0]}] is {array[wrong[0]]}: a key that is pushed was seen 1 to {MAX_COUNT} times"
+        )
+        raise Error("BAD_ARGUMENT", text)
+    return np.ascontiguousarray(array, np.uint32)
+
+
+def each_counts(given: Counts, tables: int) -> list[npt.ArrayLike | None]:
+    """Counts of each of some tables. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
+    if given is None:
+        return [None] * tables
+    each: list[npt.ArrayLike | None] = list(listed(given, "counts", "arrays"))
+    if len(each) != tables:
+        raise Error("LENGTH_MISMATCH", f"{tables} tables need as many arrays of counts, not {len(each)}")
+    return each
+
+
 def target_of(out: Any, count: int, width: int) -> Rows:
     """Where rows are to go. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray) or out.dtype != np.float32:

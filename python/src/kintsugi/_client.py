@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._answers import JobStatus
-from ._arrays import Rate, Rows
+from ._arrays import Counts, Rate, Rows
 from ._checks import entries, flag, integer, number, path, text, texts
 from ._connection import Connection
 from ._dataset import Dataset
@@ -163,11 +163,16 @@ class Client:
         requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]],
         *,
         lr: Rate = None,
+        counts: Counts = None,
     ) -> PushFuture:
         """Applies gradients to several tables: (table, keys, gradients), len(keys) x dim each.
 
         `lr`: the learning rate of this push, of all tables, or a list with one of each. It is taken in place
         of that of the table; a schedule of the table multiplies it, and FTRL takes none. None: the table's.
+
+        `counts`: of programs that sum gradients of repeated keys themselves: a list with an array for each
+        table, or None: how often each key was seen, len(keys) integers from 1 on. The policy of a table goes
+        by them; where it has none they say nothing. None: once each.
 
         A table is named once. Gradients of repeated keys are summed, those of -1 are left out. They may be
         written over when this returns, but for those in shared memory (`empty`): they are read until the
@@ -177,7 +182,7 @@ class Client:
         @raises Error LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE, UNKNOWN_TABLE; the result raises MEMORY_LIMIT,
         UNRECOVERABLE, BAD_ARGUMENT, CLOSED, PUSH_IN_DOUBT.
         """
-        return self._tables.push(requests, lr=lr)
+        return self._tables.push(requests, lr=lr, counts=counts)
 
     def assign(self, requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]]) -> PushFuture:
         """Sets whole rows instead of applying gradients: (table, keys, rows), len(keys) x width each.

@@ -10,7 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ._answers import DatasetStatus
-from ._arrays import Keys, Rate, keys_of, present, rates_of, rows_of
+from ._arrays import (
+    MAX_COUNT,
+    Counts,
+    Keys,
+    Rate,
+    counts_of,
+    each_counts,
+    keys_of,
+    present,
+    rates_of,
+    rows_of,
+)
 from ._checks import entries, integer, listed, seconds, text
 from ._errors import Error, GatewayLost
 from ._futures import Future, PushFuture
@@ -88,10 +99,11 @@ class Lease:
         message = {"op": "skip", "range": self.number, "samples": samples}
         self._send(lambda: self._session.push(calls, message)[0])
 
-    def push(self, requests: Requests, samples: int, *, lr: Rate = None) -> PushFuture:
+    def push(self, requests: Requests, samples: int, *, lr: Rate = None, counts: Counts = None) -> PushFuture:
         """Applies the gradients of the next batch, of `samples` samples; acknowledged when it is durable.
 
-        Gradients of repeated keys are summed. `lr`: see `Client.push`.
+        Gradients of repeated keys are summed, which were seen as often as they come. `lr`, `counts`: see
+        `Client.push`.
 
         @raises Error, as `Client.push`, but never PUSH_IN_DOUBT.
         """
@@ -99,19 +111,24 @@ class Lease:
         samples = integer(samples, "samples", 0)
         requests = entries(requests, 3, "(table, keys, gradients)")
         calls = []
-        for (given, asked, gradients), rate in zip(requests, rates_of(lr, len(requests)), strict=True):
+        rates, seen = rates_of(lr, len(requests)), each_counts(counts, len(requests))
+        for (given, asked, gradients), rate, each in zip(requests, rates, seen, strict=True):
             table = tables.find(given)
             table.trained = True
             every = keys_of(asked)
             keys, inverse, where = _distinct(every)
             rows = rows_of(gradients, len(every), table.dim, "gradients")
+            counted = counts_of(each, len(every))
             if where is not None:
                 rows = rows[where]
+                counted = None if counted is None else counted[where]
             if inverse is not None:
                 summed = np.zeros((len(keys), table.dim), np.float32)
                 np.add.at(summed, inverse, rows)
                 rows = summed
-            calls.append(Call(table.name, keys, table.dim, rows, rate))
+                sums = np.bincount(inverse, counted, len(keys))
+                counted = np.minimum(sums, MAX_COUNT).astype(np.uint32)
+            calls.append(Call(table.name, keys, table.dim, rows, rate, table.counted(counted)))
         message = {"op": "pushBatch", "range": self.number, "samples": samples}
         return tables.connection.noted(BatchFuture(self, self._session, calls, message))
 
@@ -157,7 +174,14 @@ class FollowedLease(Lease):
     def skip(self, requests: Sequence[tuple[Table | str, npt.ArrayLike]], samples: int) -> None:
         """The first rank does."""
 
-    def push(self, requests: Requests, samples: int, *, lr: Rate = None) -> PushFuture:  # noqa: ARG002
+    def push(
+        self,
+        requests: Requests,  # noqa: ARG002
+        samples: int,  # noqa: ARG002
+        *,
+        lr: Rate = None,  # noqa: ARG002
+        counts: Counts = None,  # noqa: ARG002
+    ) -> PushFuture:
         """@raises Error BAD_ARGUMENT: the first rank pushes."""
         raise Error("BAD_ARGUMENT", "the first rank of the group pushes its batches")
 

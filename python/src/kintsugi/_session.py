@@ -47,11 +47,20 @@ class Call:
     rows: Rows | None = None
     lr: float | None = None
     """Learning rate of a push, in place of the table's."""
+    counts: npt.NDArray[np.uint32] | None = None
+    """How often each key of a push was seen; None: once."""
 
-    def described(self, keys_at: int, rows_at: int) -> list[str | int | float]:
+    def described(self, keys_at: int, rows_at: int, counts_at: int) -> list[str | int | float | None]:
         """The entry of this table in the message."""
-        rate = [] if self.lr is None else [self.lr]
-        return [self.table, keys_at, len(self.keys), rows_at, *rate]
+        entry: list[str | int | float | None] = [self.table, keys_at, len(self.keys), rows_at]
+        if self.counts is not None:
+            return [*entry, self.lr, counts_at]
+        return entry if self.lr is None else [*entry, self.lr]
+
+    @property
+    def counts_bytes(self) -> int:
+        """Bytes of the counts, with their padding."""
+        return 0 if self.counts is None else _padded(self.counts.nbytes)
 
 
 def named(calls: Sequence[Call]) -> str:
@@ -161,7 +170,7 @@ class Session:
             place = self._inside(call.rows)
             places.append(place)
             copied = 0 if place is not None or call.rows is None else _padded(call.rows.nbytes)
-            sizes.append(_padded(call.keys.nbytes) + copied)
+            sizes.append(_padded(call.keys.nbytes) + copied + call.counts_bytes)
         block = self.room(_TAKEN + sum(sizes))
         if block is None:
             return self._push_behind(message, calls), None
@@ -169,7 +178,7 @@ class Session:
         taken[0] = 0
         message["taken"] = block.offset
         at = _TAKEN
-        described: list[list[str | int | float]] = []
+        described: list[list[str | int | float | None]] = []
         for call, place in zip(calls, places, strict=True):
             np.copyto(block.array(at, (len(call.keys),), np.uint64), call.keys)
             keys_at = block.offset + at
@@ -180,23 +189,31 @@ class Session:
                 np.copyto(block.array(at, call.rows.shape, np.float32), call.rows)
                 place = block.offset + at
                 at += _padded(call.rows.nbytes)
-            described.append(call.described(keys_at, place))
+            described.append(call.described(keys_at, place, block.offset + at))
+            if call.counts is not None:
+                np.copyto(block.array(at, call.counts.shape, np.uint32), call.counts)
+                at += call.counts_bytes
         message["calls"] = described
         return self.link.send(message, keep=(block, [call.rows for call in calls])), taken
 
     def _push_behind(self, message: dict[str, Any], calls: Sequence[Call]) -> Reply:
         at = 0
-        described: list[list[str | int | float]] = []
+        described: list[list[str | int | float | None]] = []
         payload = []
         for call in calls:
-            described.append(call.described(at, at + call.keys.nbytes))
-            at += call.keys.nbytes
+            keys_at, rows_at = at, at + call.keys.nbytes
+            at = rows_at
             if len(call.keys) > 0:
                 payload.append(call.keys.data.cast("B"))
             if call.rows is not None and len(call.keys) > 0:
                 padding = bytes(-call.rows.nbytes % 8)
                 payload += [call.rows.data.cast("B"), memoryview(padding)]
                 at += call.rows.nbytes + len(padding)
+            described.append(call.described(keys_at, rows_at, at))
+            if call.counts is not None and len(call.keys) > 0:
+                padding = bytes(-call.counts.nbytes % 8)
+                payload += [call.counts.data.cast("B"), memoryview(padding)]
+                at += call.counts.nbytes + len(padding)
         _check_payload(at)
         message.update(calls=described, behind=True)
         return self.link.send(message, payload)

@@ -9,7 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import Keys, Rate, Rows, keys_of, present, rates_of, rows_of, target_of
+from ._arrays import (
+    Counts,
+    Keys,
+    Rate,
+    Rows,
+    counts_of,
+    each_counts,
+    keys_of,
+    present,
+    rates_of,
+    rows_of,
+    target_of,
+)
 from ._checks import entries, flag, integer, listed, number, text
 from ._connection import Connection
 from ._errors import Error, GatewayLost
@@ -69,6 +81,10 @@ class Table:
         self.dropped = False
         """Whether this process has dropped it."""
 
+    def counted(self, counts: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.uint32] | None:
+        """Counts that a push takes along: a table without a policy has no use for them."""
+        return None if self.policy is None else counts
+
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.dim}, optimizer={self.optimizer})"
 
@@ -82,14 +98,23 @@ class Table:
         """Begins a pull; its rows are not to be read, nor `out` written, before `result`."""
         return self._tables.pull([(self, keys)], [out], state, lambda rows: rows[0])
 
-    def push(self, keys: npt.ArrayLike, gradients: npt.ArrayLike, *, lr: float | None = None) -> PushFuture:
+    def push(
+        self,
+        keys: npt.ArrayLike,
+        gradients: npt.ArrayLike,
+        *,
+        lr: float | None = None,
+        counts: npt.ArrayLike | None = None,
+    ) -> PushFuture:
         """Applies gradients, len(keys) x dim, by the table's optimizer; those of repeated keys are summed.
 
-        `lr`: the learning rate of this push, in place of the table's; see `Client.push`.
+        `lr`: the learning rate of this push, in place of the table's. `counts`: how often each key was seen,
+        len(keys) integers from 1 on, for a policy of the table; see `Client.push`.
 
         @raises Error LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE, BAD_ARGUMENT; the result raises the others.
         """
-        return self._tables.push([(self, keys, gradients)], lr=None if lr is None else number(lr, "lr", 0))
+        rate = None if lr is None else number(lr, "lr", 0)
+        return self._tables.push([(self, keys, gradients)], lr=rate, counts=[counts])
 
     def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> PushFuture:
         """Sets whole rows, len(keys) x width: values, then the optimizer's state.
@@ -289,6 +314,7 @@ class Tables:
         requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]],
         *,
         lr: Rate = None,
+        counts: Counts = None,
         whole: bool = False,
         until: tuple[str, float] | None = None,
     ) -> PushFuture:
@@ -298,16 +324,19 @@ class Tables:
         """
         requests = entries(requests, 3, f"(table, keys, {'rows' if whole else 'gradients'})")
         calls = []
-        for (given, asked, rows), rate in zip(requests, rates_of(lr, len(requests)), strict=True):
+        rates, seen = rates_of(lr, len(requests)), each_counts(counts, len(requests))
+        for (given, asked, rows), rate, each in zip(requests, rates, seen, strict=True):
             table = self.find(given)
             width = table.width if whole else table.dim
             table.trained = table.trained or not whole
             keys = keys_of(asked)
             values = rows_of(rows, len(keys), width, "rows" if whole else "gradients")
+            counted = counts_of(each, len(keys))
             where = present(keys)
             if where is not None:
                 keys, values = keys[where], values[where]
-            calls.append(Call(table.name, keys, width, values, rate))
+                counted = None if counted is None else counted[where]
+            calls.append(Call(table.name, keys, width, values, rate, table.counted(counted)))
         message: dict[str, Any] = {"op": "push", "whole": True} if whole else {"op": "push"}
         if until is not None:
             message["until"] = until

@@ -2,10 +2,10 @@
 import { KintsugiError } from '../../common/errors.js';
 import {
   ENTRY_BYTES,
-  FLOAT_BYTES,
   PREFIX_BYTES as HEAD_BYTES,
   KEY_BYTES,
   padded,
+  pushedBytes,
 } from '../../protocol/section-header.js';
 
 /** The layout of DELTA sections is in src/engine/native.ts. */
@@ -21,10 +21,7 @@ export function selected(delta: Uint8Array, keep: (table: number) => boolean): U
 
 /** As `selected`, of the REQUEST section of a push. @throws BAD_FRAME */
 export function selectedPush(section: Uint8Array, keep: (table: number) => boolean): Uint8Array {
-  return partOf(section, ENTRY_BYTES, keep, (word) => {
-    const [rows, width] = [word(1), word(2)];
-    return rows * KEY_BYTES + padded(rows * width * FLOAT_BYTES);
-  });
+  return partOf(section, ENTRY_BYTES, keep, (word) => pushedBytes(word(1), word(2)));
 }
 
 /** A section begins with the number of its tables. Entries of tables follow, and then the body of each. */

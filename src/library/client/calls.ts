@@ -43,6 +43,9 @@ const ZEROED_BYTES = 64 << 10;
 /** A larger array is made by V8, because Node may have no buffer of that size. */
 const BUFFER_BYTES = 1 << 30;
 
+/** A count ends here. */
+const MAX_COUNT = 0xffffffff;
+
 /** The part of a request for one table: keys, and the rows that go with them. */
 interface TableCall extends SplitCall {
   spec: TableSpec;
@@ -225,12 +228,13 @@ export class ClientRequests {
       const code = given % width === 0 ? 'LENGTH_MISMATCH' : 'DIM_MISMATCH';
       throw new KintsugiError(code, `table "${spec.name}": ${text}`);
     }
-    return { spec, table: spec.id, keys, width, rows: request.gradients, ...rateOf(request, spec, mode) };
+    const extras = { ...rateOf(request, spec, mode), ...countsOf(request, spec, mode) };
+    return { spec, table: spec.id, keys, width, rows: request.gradients, ...extras };
   }
 
   /**
    * A gradient is summed over the whole call before its optimizer sees it, also when the call is cut into
-   * sections.
+   * sections. Its key was seen as often as it came.
    */
   private distinct(calls: TableCall[]): TableCall[] {
     let bytes = 0;
@@ -241,7 +245,8 @@ export class ClientRequests {
       if (keys.length === call.keys.length || !call.rows) return call;
       const rows = new Float32Array(keys.length * call.width);
       this.native.sumRows(rows, call.width, call.rows, inverse);
-      return { ...call, keys, rows };
+      const counts = call.spec.policy && sumCounts(keys.length, inverse, call.counts);
+      return { ...call, keys, rows, ...(counts && { counts }) };
     });
   }
 
@@ -336,6 +341,37 @@ function rateOf({ lr }: PushRequest, { name, optimizer }: TableSpec, mode: PullM
   const problem = pushRateProblem(optimizer, lr);
   if (problem) throw new KintsugiError('BAD_ARGUMENT', `table "${name}": ${problem}`);
   return { lr };
+}
+
+/** The counts of a push to a table that counts. @throws BAD_ARGUMENT, LENGTH_MISMATCH */
+function countsOf(
+  { keys, counts }: PushRequest,
+  { name, policy }: TableSpec,
+  mode: PullMode,
+): { counts?: Uint32Array } {
+  if (counts === undefined) return {};
+  if (mode === 'rows')
+    throw new KintsugiError('BAD_ARGUMENT', 'assign: rows are set as they are, without counts');
+  if (!(counts instanceof Uint32Array))
+    throw new KintsugiError('BAD_ARGUMENT', 'counts must be a Uint32Array');
+  if (counts.length !== keys.length) {
+    const text = `${keys.length} keys need as many counts, not ${counts.length}`;
+    throw new KintsugiError('LENGTH_MISMATCH', `table "${name}": ${text}`);
+  }
+  const zero = counts.indexOf(0);
+  if (zero >= 0) {
+    const text = `counts[${zero}] is 0, but a key that is pushed was seen once or more`;
+    throw new KintsugiError('BAD_ARGUMENT', `table "${name}": ${text}`);
+  }
+  return policy ? { counts } : {};
+}
+
+/** How often each distinct key came. */
+function sumCounts(distinct: number, inverse: Uint32Array, counts?: Uint32Array): Uint32Array {
+  const sums = new Uint32Array(distinct);
+  for (const [i, at] of inverse.entries())
+    sums[at] = Math.min(MAX_COUNT, sums[at]! + (counts ? counts[i]! : 1));
+  return sums;
 }
 
 /** Whole rows go to new arrays only. */

@@ -111,9 +111,11 @@ export const REQUEST_OPTIONS = { signal: checkSignal } satisfies OptionKeys<Requ
 export interface PushOptions extends RequestOptions {
   /** See {@link PushRequest.lr}. */
   lr?: number | undefined;
+  /** See {@link PushRequest.counts}. */
+  counts?: Uint32Array | undefined;
 }
 
-export const PUSH_OPTIONS = { ...REQUEST_OPTIONS, lr: true } satisfies OptionKeys<PushOptions>;
+export const PUSH_OPTIONS = { ...REQUEST_OPTIONS, lr: true, counts: true } satisfies OptionKeys<PushOptions>;
 
 /** Options of a pull. */
 export interface PullOptions extends RequestOptions {
@@ -177,6 +179,12 @@ export interface Table {
   /**
    * Applies gradients with the table's optimizer; resolves when they are durable.
    * @param gradients keys.length x dim, row-major; those of repeated keys are summed first
+   *
+   * @example
+   * ```ts
+   * // A batch named key 42 five times: its gradients are summed here, and it was seen five times.
+   * await items.push(BigUint64Array.of(42n), summed, { counts: Uint32Array.of(5) });
+   * ```
    * @throws what {@link Client.push} throws
    */
   push(keys: BigUint64Array, gradients: Float32Array, options?: PushOptions): Promise<void>;
@@ -313,12 +321,20 @@ export interface PushRequest extends PullRequest {
    * and not for {@link Client.assign}. Default: that of the table.
    */
   lr?: number | undefined;
+  /**
+   * How often each key was seen, keys.length integers from 1 to 2^32-1: for a program that sums gradients of
+   * repeated keys itself. Counts of a repeated key are summed. They are the sightings that the policy of the
+   * table goes by; where a table has no policy they say nothing, and are not sent. Not for
+   * {@link Client.assign}. Default: each key was seen once.
+   */
+  counts?: Uint32Array | undefined;
 }
 
 export const PUSH_REQUEST = {
   ...PULL_REQUEST,
   gradients: true,
   lr: true,
+  counts: true,
 } satisfies OptionKeys<PushRequest>;
 
 /** Counts of one (client, shard), for audits: what this client numbered and saw acknowledged. */

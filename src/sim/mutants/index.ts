@@ -1,6 +1,7 @@
 /** Every bug that is planted, by its room. */
 import { ANSWER_MUTANTS } from './answers.js';
 import { CONTENT_MUTANTS } from './content.js';
+import { COUNT_MUTANTS } from './counts.js';
 import { DATA_MUTANTS } from './data.js';
 import { DROP_MUTANTS } from './drops.js';
 import { EVICTION_MUTANTS } from './evictions.js';
@@ -39,5 +40,6 @@ export const MUTANTS: readonly Mutant[] = [
   ...FILTER_MUTANTS,
   ...LIFE_MUTANTS,
   ...EVICTION_MUTANTS,
+  ...COUNT_MUTANTS,
   ...PURGE_MUTANTS,
 ];

@@ -10,6 +10,7 @@ import { loadNative } from '../../engine/native.js';
 export interface Memory {
   keys(offset: number, count: number): BigUint64Array;
   floats(offset: number, count: number): Float32Array;
+  counts(offset: number, count: number): Uint32Array;
   /**
    * A function that tells the program that its keys and rows were read: it writes a word that is not 0. The
    * place is checked now, because a request that is under way cannot be refused any more.
@@ -53,6 +54,11 @@ class Views {
   floats(offset: number, count: number): Float32Array {
     check(offset, count, 4, this.bytes.length);
     return new Float32Array(this.bytes.buffer, this.bytes.byteOffset + offset, count);
+  }
+
+  counts(offset: number, count: number): Uint32Array {
+    check(offset, count, 4, this.bytes.length);
+    return new Uint32Array(this.bytes.buffer, this.bytes.byteOffset + offset, count);
   }
 }
 

@@ -67,18 +67,26 @@ const TABLE_BYTES = 512;
 
 export type GatewayOperation = (asked: OperationRequest) => Promise<OperationAnswer>;
 
-/** Keys and rows for one table. The offsets are bytes in the memory of the program; only a push has `lr`. */
-type GatewayCall = [table: string, keysAt: number, count: number, rowsAt: number, lr?: number];
+/**
+ * Keys and rows for one table. The offsets are bytes in the memory of the program; only a push has `lr`, null
+ * for that of the table, and u32 counts of its keys.
+ */
+type GatewayCall = [
+  ...[table: string, keysAt: number, count: number, rowsAt: number],
+  ...[lr?: number | null, countsAt?: number],
+];
 
 export function callsOf(message: Record<string, unknown>): GatewayCall[] {
   const { calls } = message;
   const isCall = (call: unknown) =>
     Array.isArray(call) &&
-    (call.length === 4 || (call.length === 5 && typeof call[4] === 'number')) &&
+    (call.length === 4 ||
+      (call.length === 5 && typeof call[4] === 'number') ||
+      (call.length === 6 && (call[4] === null || typeof call[4] === 'number'))) &&
     typeof call[0] === 'string' &&
-    call.slice(1, 4).every((number) => Number.isSafeInteger(number));
+    [...call.slice(1, 4), ...call.slice(5)].every((number) => Number.isSafeInteger(number));
   if (Array.isArray(calls) && calls.every(isCall)) return calls as GatewayCall[];
-  throw bad('calls must be a list of [table, keys, count, rows] or, in a push, [..., lr]');
+  throw bad('calls must be a list of [table, keys, count, rows] or, in a push, [..., lr, counts]');
 }
 
 /** Floats of a row: its values, or with the state of the optimizer. */
@@ -111,9 +119,10 @@ const pull: GatewayOperation = async ({ client, message, memory, signal, room })
 };
 
 export function pushRequests({ client, message, memory }: OperationRequest): PushRequest[] {
-  return callsOf(message).map(([table, keysAt, count, rowsAt, lr]) => {
+  return callsOf(message).map(([table, keysAt, count, rowsAt, lr, countsAt]) => {
     const gradients = memory.floats(rowsAt, count * widthOf(client, table, message.whole === true));
-    return { table, keys: memory.keys(keysAt, count), gradients, lr };
+    const counts = countsAt === undefined ? undefined : memory.counts(countsAt, count);
+    return { table, keys: memory.keys(keysAt, count), gradients, lr: lr ?? undefined, counts };
   });
 }
 

@@ -47,6 +47,13 @@ function checkFloats(value: unknown, length: number, what: string): asserts valu
     throw wrong(`returned ${value.length} values for ${what} instead of ${length}`);
 }
 
+/** How often a batch names each of its keys. */
+function countsOf(keys: number, inverse: Uint32Array): Uint32Array {
+  const counts = new Uint32Array(keys);
+  for (const at of inverse) counts[at]!++;
+  return counts;
+}
+
 /** Connects a model to a store. Expanded rows are written to the same memory for every batch. */
 export class Exchanger {
   private readonly layouts: DenseLayout[];
@@ -56,6 +63,8 @@ export class Exchanger {
     private readonly model: Model,
     private readonly store: ParameterStore,
     private readonly helpers: RowHelpers,
+    /** A key was seen as often as a batch names it, not once in each batch. */
+    private readonly countDuplicates = false,
   ) {
     this.layouts = model.tensors.map((tensor) => denseLayout(tensor));
     this.expanded = model.tables.map(() => new Float32Array(0));
@@ -140,7 +149,8 @@ export class Exchanger {
       checkFloats(rowGrads, inverse.length * dim, `the row gradients of table "${name}"`);
       const gradients = new Float32Array(keys.length * dim);
       this.helpers.sumRows(gradients, dim, rowGrads, inverse);
-      return { table: name, keys, gradients };
+      const update = { table: name, keys, gradients };
+      return this.countDuplicates ? { ...update, counts: countsOf(keys.length, inverse) } : update;
     });
     const dense = this.layouts.map((layout, index): PushUpdate => {
       const gradient: unknown = result.denseGrads?.[index];

@@ -37,6 +37,8 @@ export interface TrainOptions extends LoopOptions {
   clock?: StepClock;
   /** Whether a worker had begun this batch before; default: none had */
   begunBefore?: (batch: Batch) => boolean;
+  /** A key counts as seen as often as a batch names it; default: once in each batch */
+  countDuplicates?: boolean;
   /** After every batch; throttling is the caller's */
   onProgress?: (progress: LoopProgress) => void;
 }
@@ -216,7 +218,7 @@ export async function train(options: TrainOptions): Promise<TrainResult> {
     throw new KintsugiError('BAD_ARGUMENT', `inFlight must be a positive integer, not ${inFlight}`);
   }
   const { clock = new StepClock(), begunBefore } = options;
-  const exchanger = new Exchanger(model, store, helpers);
+  const exchanger = new Exchanger(model, store, helpers, options.countDuplicates);
   const window = new PushWindow(signal);
   const meter = new LossMeter();
   const start = performance.now();

@@ -118,6 +118,8 @@ export interface PushUpdate {
   keys: BigUint64Array;
   /** keys.length x dim */
   gradients: Float32Array;
+  /** How often the batch named each key. Default: once. */
+  counts?: Uint32Array;
 }
 
 /** The part of a parameter server that the worker loop uses. */

@@ -57,6 +57,8 @@ export interface WorkerOptions {
   modelOptions: ModelOptions;
   /** The policy of tables of embeddings, where a model says nothing else. */
   tablePolicy?: TablePolicy | undefined;
+  /** A key is seen as often as a batch names it; default: once in each batch. */
+  countDuplicates: boolean;
   /**
    * Which learning rates of `modelOptions` the user has asked for. A table of the job that has another one
    * keeps it where nobody has asked. Clipping and schedules are asked for where they are given.

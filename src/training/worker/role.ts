@@ -114,7 +114,8 @@ async function trainAll(
   watched: WatchedWorker,
 ): Promise<TrainingEnd> {
   const { log, batch, epochs, follow, staleness, deterministic, run, inFlight, signal } = options;
-  const { seed } = options.modelOptions;
+  const { countDuplicates, modelOptions } = options;
+  const { seed } = modelOptions;
   const bar = options.bar && !follow;
   const progress = new WorkerProgress(
     log,
@@ -125,7 +126,8 @@ async function trainAll(
   log.info('worker.training', { client: client.id });
   const reporting = startReporting(client, () => watched.report());
   const end = await trainRanges({
-    ...{ client, model, store, log, source, run, inFlight, deterministic, stop: signal, spool },
+    ...{ client, model, store, log, source, run, inFlight, deterministic, countDuplicates },
+    ...{ stop: signal, spool },
     spec: { files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
     onProgress: (samples, loss) => progress.update(samples, loss),
     clock: watched.clock,

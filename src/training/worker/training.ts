@@ -59,6 +59,7 @@ export interface TrainingOptions {
   spool?: Spool | undefined;
   inFlight: number;
   deterministic: boolean;
+  countDuplicates: boolean;
   /** Ends the training after the batch, and hands back the rest of the range. */
   stop: AbortSignal;
   clock: StepClock;
@@ -135,13 +136,13 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
     push: (updates, of) => feed.push(updates, of),
   };
   let [samples, seconds, lossSum] = [0, 0, 0];
-  const { inFlight, deterministic } = options;
+  const { inFlight, deterministic, countDuplicates } = options;
   for (;;) {
     const before = samples;
     let latest = { samples: 0, loss: 0, seconds: 0 };
     try {
       const result = await train({
-        ...{ model, store, helpers, inFlight, deterministic, batches: feed },
+        ...{ model, store, helpers, inFlight, deterministic, countDuplicates, batches: feed },
         // With bounded staleness the worker waits between batches, so pulling ahead would only fetch older
         // rows.
         overlap: staleness === UNBOUNDED,

@@ -78,6 +78,8 @@ function optimize({ spec, slab }: Table, at: number, gradients: Float32Array, fr
 export class FakeStore implements ParameterStore {
   readonly tables = new Map<string, Table>();
   readonly log: string[] = [];
+  /** Counts of the last push that brought some, by table. */
+  readonly counts = new Map<string, Uint32Array>();
   private readonly late: PushUpdate[][] = [];
 
   /** A push takes effect when `delay` more have arrived, as if other workers were ahead. */
@@ -115,6 +117,7 @@ export class FakeStore implements ParameterStore {
 
   async push(updates: PushUpdate[]): Promise<void> {
     this.log.push('push');
+    for (const { table, counts } of updates) if (counts) this.counts.set(table, counts);
     this.late.push(updates);
     while (this.late.length > this.delay) for (const update of this.late.shift()!) this.apply(update);
   }

@@ -107,6 +107,10 @@ describe('exchange', () => {
       expect(a![i * 2 + 1]).toBeCloseTo(1 - 0.5 * 0.1 * count, 4);
       expect(b![i * 3 + 2]).toBeCloseTo(1 - 0.5 * 0.25 * 2 * count, 4);
     }
+    // Each key was seen once in the batch, unless all its places count.
+    expect(store.counts.get('b')).toBeUndefined();
+    await train({ model, store, helpers, batches: batchesOf(1, 5), countDuplicates: true });
+    expect(store.counts.get('b')!.reduce((sum, count) => sum + count)).toBe(2 * 26 * 5);
     // The tensor's 300 values moved, the padding of its last row did not.
     expect(t![299]).toBe(0.5);
     expect(t![300]).toBe(1);
