@@ -14,6 +14,9 @@ export function bytes(array: Uint32Array | BigUint64Array | Float32Array): Uint8
   return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
 }
 
+/** A copy, also of a Buffer, whose own `slice` is a view. */
+export const copied = (part: Uint8Array): Uint8Array => new Uint8Array(part);
+
 /** Some bytes of a larger array. */
 export interface Span {
   memory: Uint8Array;

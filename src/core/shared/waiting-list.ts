@@ -2,6 +2,7 @@
  * A list of waiting messages or requests, in the order in which they came, bounded in number and in bytes.
  * Parts of a message are views that end with the call, so the list copies the parts that it keeps.
  */
+import { copied } from './bytes.js';
 
 /** Counts bytes against a limit. */
 export interface BytesAccount {
@@ -56,7 +57,7 @@ export class WaitingList<T> {
     const bytes = bytesOf(parts) + beside;
     if (!this.makeRoom(bytes)) return false;
     this.bytes += bytes;
-    this.entries.push({ item, parts: parts.map((part) => part.slice()), bytes, since: now });
+    this.entries.push({ item, parts: parts.map(copied), bytes, since: now });
     return true;
   }
 

@@ -8,6 +8,7 @@ import { invariant, KintsugiError } from '../../common/errors.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 import type { PeerId } from '../../protocol/map.js';
 import type { StreamId } from '../../protocol/messages.js';
+import { copied } from '../shared/bytes.js';
 import { Dedup } from '../shared/dedup.js';
 import type { CoreHost } from '../shared/host.js';
 import { PATIENCE, Retry } from '../shared/retry.js';
@@ -126,7 +127,7 @@ export class MemberStream {
       seq,
       applied: this.applied,
     });
-    this.log.push({ seq, delta: delta.slice(), ids });
+    this.log.push({ seq, delta: copied(delta), ids });
     this.host.deltaBytes.addLogged(delta.byteLength);
     this.applied = seq;
   }

@@ -42,7 +42,8 @@ export class PartBuffer {
     private readonly owner: PartMemory,
     readonly capacity: number,
   ) {
-    this.memory = Buffer.allocUnsafeSlow(HEADROOM + capacity);
+    // A Buffer would give Buffers as parts, and slice() of those copies nothing.
+    this.memory = new Uint8Array(Buffer.allocUnsafeSlow(HEADROOM + capacity).buffer);
     buffers.set(this.memory.buffer, this);
   }
 

@@ -8,6 +8,7 @@ import { KintsugiError } from '../../common/errors.js';
 import { checkTimeout } from '../../common/options.js';
 import type { Surroundings } from '../../core/node/hooks.js';
 import { type NodeInput, PsNode } from '../../core/node/node.js';
+import { copied } from '../../core/shared/bytes.js';
 import { policyWithin } from '../../core/shared/memory-classes.js';
 import type { Effect } from '../../core/shared/outbox.js';
 import { DEFAULT_POLICY, type Policy } from '../../core/shared/policy.js';
@@ -391,7 +392,7 @@ class PsRuntime {
    */
   private sendToSelf(message: Message, parts: readonly Uint8Array[]): void {
     // The parts are copied, as a socket would: their memory may be freed before they arrive.
-    this.loopback.push([message, parts.map((part) => part.slice())]);
+    this.loopback.push([message, parts.map(copied)]);
     if (this.loopback.length > 1) return;
     setImmediate(() => {
       const waiting = this.loopback;
@@ -425,7 +426,6 @@ class PsRuntime {
   }
 }
 
-/** Default limits, where the options name no others. */
 /**
  * Starts a PS in this process. @throws UNREACHABLE, UNAUTHORIZED, PORT_IN_USE, TOKEN_REQUIRED, BAD_ARGUMENT
  */

@@ -235,7 +235,7 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   {
     name: 'what waits is kept without its bytes',
     file: 'shared/waiting-list',
-    from: 'parts: parts.map((part) => part.slice())',
+    from: 'parts: parts.map(copied)',
     to: 'parts',
   },
   {
@@ -244,7 +244,7 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     from: 'this.serving.add(owner);',
     to: '',
   },
-  { name: 'a log without its bytes', file: 'sink/member-stream', from: 'delta: delta.slice()', to: 'delta' },
+  { name: 'a log without its bytes', file: 'sink/member-stream', from: 'delta: copied(delta)', to: 'delta' },
   {
     name: 'an equation that solved nothing asks all other parities again',
     file: 'shard/underway',

@@ -1,6 +1,7 @@
 /** Where a PS puts its answers: memory that is used again, and when it is not. */
 import { describe, expect, it } from 'vitest';
 import type { RowsBuffer } from '../../../src/core/shard/host.js';
+import { copied } from '../../../src/core/shared/bytes.js';
 import type { NativeShard } from '../../../src/engine/native.js';
 import { Answers } from '../../../src/roles/ps/answers.js';
 
@@ -22,6 +23,16 @@ function answers() {
   const pull = () => of.step(REQUEST.byteLength, pullOne);
   return { of, pullOne, pull, places };
 }
+
+it('a part of content is copied by slice(), which is a view where the memory is a Buffer', () => {
+  const { memory, at } = new Answers().openContent(4096)!;
+  const part = memory.subarray(at, at + 8);
+  part.fill(1);
+  // As a node keeps it that sends content to itself; its memory is used again before it arrives.
+  const kept = [part.slice(), copied(part), copied(Buffer.from(part.buffer, part.byteOffset, 8))];
+  part.fill(2);
+  for (const copy of kept) expect(copy).toEqual(new Uint8Array(8).fill(1));
+});
 
 describe('memory of answers', () => {
   it('is used again after the end of a turn', () => {
