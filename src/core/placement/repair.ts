@@ -141,11 +141,22 @@ class GroupRepair {
     return { partner: this.sinks.find((sink) => sink.movesMember === given.seat && sink.node === from) };
   }
 
+  /**
+   * The target of a parity's move is complete, but nothing could take the node of the parity in use, which is
+   * not connected or is avoided. Both stay until that node can be used or is lost.
+   */
+  private standsBy(target: SinkEntry): boolean {
+    if (!target.protects || !this.view.sinkComplete(target.sid)) return false;
+    const { inUse } = this.paritiesOf(target.index);
+    const { nodes, avoid } = this.view;
+    return !nodes.some(({ id }) => id === inUse?.node && !avoid?.has(id));
+  }
+
   /** A half that arrived alone would leave two seats on one node. */
   private dropHalvesOfSwaps(): void {
     const half = this.sinks.filter((sink) => {
       const swap = this.swapOf(sink);
-      return swap && !swap.partner;
+      return swap && !swap.partner && !this.standsBy(sink);
     });
     if (half.length > 0) this.keepSinks((sink) => !half.includes(sink));
   }
@@ -193,11 +204,8 @@ class GroupRepair {
 
   /** The target of a move that the group can do without, parities first. */
   private moveToCancel(): SinkEntry | undefined {
-    for (let index = 0; index < this.pool.r; index++) {
-      const { target } = this.paritiesOf(index);
-      if (target) return target;
-    }
-    return this.sinks.find((sink) => sink.movesMember !== undefined);
+    const targets = this.sinks.filter((sink) => sink.movesMember !== undefined && !this.standsBy(sink));
+    return targets.find((sink) => sink.protects) ?? targets[0];
   }
 
   private homeData(): void {

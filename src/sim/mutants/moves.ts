@@ -49,6 +49,36 @@ export const MOVE_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'move: a parity that stands by is not kept',
+    file: 'placement/repair',
+    from: 'if (!target.protects || !this.view.sinkComplete(target.sid))',
+    to: 'if (true)',
+    scenario: {
+      test: 'test/core/placement/placement.test.ts',
+      because: 'a node must be lost while a second parity is complete and the first is out of reach',
+    },
+  },
+  {
+    name: 'move: a parity stands by before it is complete',
+    file: 'placement/repair',
+    from: 'if (!target.protects || !this.view.sinkComplete(target.sid))',
+    to: 'if (!target.protects)',
+    scenario: {
+      test: 'test/core/placement/placement.test.ts',
+      because: 'what stands by for nothing only takes the room that a lost shard gets',
+    },
+  },
+  {
+    name: 'move: a parity that stands by goes when its node gets a lost shard',
+    file: 'placement/repair',
+    from: '!swap.partner && !this.standsBy(sink)',
+    to: '!swap.partner',
+    scenario: {
+      test: 'test/core/placement/placement.test.ts',
+      because: 'the node of the first must be lost, too, with more than its group can do without',
+    },
+  },
+  {
     name: 'move: the mirror goes before the new owner has everything',
     file: 'placement/repair',
     from: 'if (this.view.shardComplete(this.group.id, m, entry.gen))',

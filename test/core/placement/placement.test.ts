@@ -336,6 +336,28 @@ describe('the target of a move', () => {
     expect([hasMove(promoted), hasMove(mend([promoted], view(all)))]).toEqual([true, false]);
   });
 
+  it('frees the node of its parity for a lost shard when it is complete', () => {
+    const after = mend([begun({ index: 0 })], without(1, {}));
+    expect([seats(after), isSpread(after, code)]).toEqual(['3 2 p 4', true]);
+  });
+
+  it('stays beside its parity while the node of that can take no lost shard', () => {
+    const moving = begun({ index: 0 });
+    const [, second, third, fourth] = all;
+    /** Node 1 is lost, and node 3 is alive but not connected. */
+    const outOfReach = { ...view([second!, fourth!]), alive: without(1, {}).alive };
+    const full = new Set([3]);
+    for (const state of [outOfReach, without(1, { avoid: full, full })]) {
+      const crowded = mend([moving], state);
+      expect([seats(crowded), isSpread(crowded, code)]).toEqual(['4 2 p 3 4', true]);
+      expect(repair([crowded], [code], state, 3, () => 70)).toBeUndefined();
+      expect(seats(mend([crowded], view([second!, third!, fourth!])))).toBe('4 2 p 3');
+      expect(seats(mend([crowded], view([second!, fourth!])))).toBe('4 2 p 4');
+    }
+    const lacking = { ...outOfReach, sinkComplete: (sid: number) => sid !== 50 };
+    expect(seats(mend([moving], lacking))).toBe('4 2 p 3');
+  });
+
   it('takes the place of its parity when that goes, complete or lost', () => {
     const moving = begun({ index: 0 });
     for (const state of [view(all), without(3, { sinkComplete: () => false })]) {
