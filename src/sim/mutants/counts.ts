@@ -16,19 +16,19 @@ function setCounts(count: string): string {
 }
 
 const taken = (count: string): string =>
-  `(() => { const bytes = section.slice(); ${setCounts(count)} return this.native.push(bytes); })()`;
+  `const status = (() => { const bytes = section.slice(); ${setCounts(count)} return push(bytes); })();`;
 
 export const COUNT_MUTANTS: readonly Mutant[] = [
   {
     name: 'counts: a key with a count is seen once',
     file: 'shard/owner',
-    from: 'this.native.push(section)',
+    from: 'const status = push(section);',
     to: taken('1'),
   },
   {
     name: 'counts: a key is seen once more than its count says',
     file: 'shard/owner',
-    from: 'this.native.push(section)',
+    from: 'const status = push(section);',
     to: taken('view.getUint32(at, true) + 1'),
   },
   {

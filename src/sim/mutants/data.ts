@@ -10,8 +10,8 @@ function withRates(rate: string): string {
   const tables = 'const tables = Math.min(view.getUint32(0, true), Math.floor((copy.length - 8) / 16));';
   const rates = 'const rates = Array.from({ length: tables }, (_, t) => view.getUint32(20 + 16 * t, true));';
   const set = `rates.forEach((_, t) => view.setUint32(20 + 16 * t, ${rate}, true));`;
-  return `(() => { if (section.length < 8) return this.native.push(section);
-    ${copied} ${tables} ${rates} ${set} return this.native.push(copy); })()`;
+  return `const status = (() => { if (section.length < 8) return push(section);
+    ${copied} ${tables} ${rates} ${set} return push(copy); })();`;
 }
 
 export const DATA_MUTANTS: readonly Mutant[] = [
@@ -36,13 +36,13 @@ export const DATA_MUTANTS: readonly Mutant[] = [
   {
     name: 'requests: the learning rate of a push is not taken',
     file: 'shard/owner',
-    from: 'this.native.push(section)',
+    from: 'const status = push(section);',
     to: withRates('0'),
   },
   {
     name: 'requests: a table takes the learning rate of the table before it in the push',
     file: 'shard/owner',
-    from: 'this.native.push(section)',
+    from: 'const status = push(section);',
     to: withRates('t > 0 ? rates[t - 1] : 0'),
   },
   {

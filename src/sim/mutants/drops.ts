@@ -46,7 +46,7 @@ export const DROP_MUTANTS: readonly Mutant[] = [
   {
     name: 'drops: a push that a drop overtakes is refused',
     file: 'shard/owner',
-    from: 'this.native.push(this.host.gone.push(section))',
+    from: 'push(this.host.gone.push(section))',
     to: 'status',
   },
   {
