@@ -4,6 +4,7 @@
  */
 import { MAX_FRAME_BYTES, MAX_HEADER_BYTES } from '../../protocol/frame.js';
 
+/** Limits and timers of a core; each has its default in `DEFAULT_POLICY`. */
 export interface Policy {
   /** An unanswered Open, Start, Recover or Want is repeated after this time. */
   retryMs: number;
