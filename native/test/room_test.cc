@@ -14,7 +14,7 @@ LifePolicy byMemory() {
 
 LifePolicy counting(std::uint32_t slots) {
   LifePolicy policy;
-  policy.filter = {2, slots, 3, 1u << 24};
+  policy.filter = {2, slots, 3, 1u << 24, slots};
   return policy;
 }
 
