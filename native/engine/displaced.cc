@@ -57,8 +57,8 @@ void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::ui
     const Life life = lifeOf(slot);
     if (life.last >= clock) continue;
     const auto age = static_cast<float>(clock - life.last);
-    // Gone rows come before all others.
-    const float idle = isGone(slot, clock)
+    // Gone rows come before all others. In `makeSlots` the step `clock` is still to come.
+    const float idle = isGone(slot, this->clock())
                            ? kGoneIdle
                            : age / static_cast<float>(std::clamp(life.sightings, 1u, kMostCounted));
     candidates_.push_back({idle, slot});
@@ -88,7 +88,7 @@ bool Shard::makeSlots(const RequestTable& r, const Plan& plan, std::size_t maxDe
   if (!r.count || newKeys <= fitting) return false;
   const std::size_t lacking = newKeys - fitting;
   if (t.freedSlots() < lacking) {
-    const std::size_t bytes = openBytes() + kDeltaTableBytes + t.batch().bytesOf(0, 0),
+    const std::size_t bytes = openBytes() + kDeltaTableBytes + kSlotPadding,
                       room = maxDelta - std::min(maxDelta, bytes);
     const std::size_t count = lacking - t.freedSlots();
     if (count * (t.spec().stride() + kSlotBytes) > room || !t.batch().expect(count)) return false;
@@ -111,6 +111,7 @@ bool Shard::makeSlots(const RequestTable& r, const Plan& plan, std::size_t maxDe
 void Shard::keepFitting(RequestTable& r, Plan& plan) {
   const Table& t = *plan.table;
   const auto free = static_cast<std::uint32_t>(t.freeSlots().size());
+  if (plan.newTags.size() <= free && !t.costOf(static_cast<std::uint32_t>(plan.newTags.size()))) return;
   const std::size_t fitting = t.costOf(free) ? 0 : free;
   if (plan.newTags.size() <= fitting) return;
   plan.unfit = plan.newTags.size() - fitting;

@@ -136,7 +136,7 @@ std::size_t Shard::deltaOf(std::size_t at) const {
   const OpenBatch& batch = plan.table->batch();
   if (!request_.tables[at].width)
     return kDeltaTableBytes + batch.bytesOf(plan.slots.size(), plan.slots.size());
-  return kDeltaTableBytes + batch.bytesOf(plan.newTags.size(), plan.tags.size() + plan.others);
+  return kDeltaTableBytes + kSlotPadding + batch.bytesOf(plan.newTags.size(), plan.tags.size() + plan.others);
 }
 
 // Where the budget does not allow new keys, tables with `forMemory` make room, or drop them.

@@ -71,5 +71,7 @@ inline constexpr std::size_t kRequestTableBytes = 16;
 inline constexpr std::size_t kDeltaTableBytes = 24;
 /** A delta's bytes of a row beside the row, where its key changes, too: two slots and a key. */
 inline constexpr std::size_t kSlotBytes = 16;
+/** Bytes by which the arrays of slots in a delta are padded at most, of keys and of rows. */
+inline constexpr std::size_t kSlotPadding = 8;
 
 }  // namespace kintsugi

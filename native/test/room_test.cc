@@ -14,7 +14,7 @@ LifePolicy byMemory() {
 
 LifePolicy counting(std::uint32_t slots) {
   LifePolicy policy;
-  policy.filter = {2, slots, 3, 1u << 24};
+  policy.filter = {2, slots, 3, 1u << 24, slots};
   return policy;
 }
 
@@ -136,6 +136,82 @@ TEST(a_delta_is_never_larger_than_its_limit) {
     const LifeCounts counts = shard.table(spec.id)->counts();
     CHECK(counts.displaced > 100 && counts.expired > 100);
   }
+}
+
+/** Bytes of a delta of `rows` wide rows and the clock, of which `gone` leave. */
+std::size_t deltaOf(const TableSpec& spec, std::size_t rows, std::size_t gone) {
+  const OpenBatch batch(spec.stride());
+  return 8 + kDeltaTableBytes + batch.bytesOf(0, rows + 1) + gone * (spec.stride() + kSlotBytes);
+}
+
+TEST(rows_that_go_leave_room_for_the_padding_of_a_delta) {
+  LifePolicy policy;
+  policy.ttl = 2;
+  const TableSpec spec = withPolicy(tableSpec(3, 40, OptimizerKind::Sgd, InitializerKind::Uniform), policy);
+  for (const std::size_t gone : {2, 3, 4, 9}) {
+    const auto held = shardWith(spec);
+    pushed(*held, gradients(spec, range(0, 20)));
+    flushed(*held);
+    for (int step = 0; step < 2; step++) {
+      pushed(*held, gradients(spec, range(20, 1)));
+      flushed(*held);
+    }
+    const std::size_t limit = deltaOf(spec, 1, gone);
+    CHECK(held->push(view(encode(0, {gradients(spec, range(20, 1))}, true)), limit) == Status::Applied);
+    CHECK(held->rows() < 21);
+    CHECK(flushed(*held).size() <= limit);
+  }
+}
+
+TEST(new_keys_that_have_slots_are_not_dropped_for_another_table) {
+  TableSpec spec = living(byMemory()), other = spec;
+  other.id = 4;
+  const auto memory = std::make_shared<Memory>(1 << 20);
+  Shard shard(memory, 0, 1, 1);
+  CHECK(!shard.addTable(spec) && !shard.addTable(other));
+  // Slots that are free are more than the index takes without growing.
+  const std::size_t capacity = 4 * 8 * 65 / 100;
+  pushed(shard, gradients(spec, range(0, capacity)));
+  flushed(shard);
+  const auto erase = [&](std::uint64_t from, std::size_t count) {
+    PartData deletion{spec.id, 0, range(from, count), {}};
+    CHECK(shard.push(view(encode(0, {deletion}, true))) == Status::Applied);
+  };
+  erase(0, 10);
+  pushed(shard, gradients(spec, range(100, 10)));
+  flushed(shard);
+  erase(10, 5);
+  flushed(shard);
+  const Table& t = *shard.table(spec.id);
+  CHECK(t.fitting() > 0 && t.fitting() < t.freeSlots().size());
+  pushed(shard, gradients(other, range(0, 1)));
+  flushed(shard);
+  memory->charge(memory->limit() - memory->used());
+  const Bytes section = encode(0, {gradients(spec, {200}), gradients(other, range(1, 40))}, true);
+  while (shard.push(view(section)) == Status::BatchFull) flushed(shard);
+  CHECK(has(shard, spec, 200));
+}
+
+TEST(a_row_that_makes_room_before_it_goes_by_itself_goes_for_room) {
+  LifePolicy policy = byMemory();
+  policy.faintBelow = 1e30f;
+  policy.faintTtl = 400;
+  const TableSpec spec = living(policy);
+  const auto memory = std::make_shared<Memory>(1 << 20);
+  Shard shard(memory, 0, 1, 1);
+  CHECK(!shard.addTable(spec));
+  pushed(shard, gradients(spec, range(1, 100)));
+  // Rows that were seen once in the first step are as old as rows may be, and no older.
+  for (int step = 0; step < 400; step++) {
+    pushed(shard, gradients(spec, {0}));
+    flushed(shard);
+  }
+  memory->charge(memory->limit() - memory->used());
+  const Bytes section = encode(0, {gradients(spec, range(1000, shard.table(spec.id)->fitting() + 50))}, true);
+  CHECK(shard.push(view(section)) == Status::BatchFull);
+  const LifeCounts counts = shard.stats()[0].counts;
+  CHECK_EQ(counts.expired + counts.faint, 0u);
+  CHECK(counts.displaced > 0);
 }
 
 TEST(no_turn_of_a_sweep_goes_to_slots_of_a_filter) {

@@ -165,12 +165,13 @@ class Policy:
     """The policy of a table: which rows go by themselves; see docs/tables.md.
 
     `ttl`: a row is gone when its shard has applied more pushes of gradients since the row's last.
-    `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `l2_below`: (norm, ttl), the
-    ttl of rows whose values have a lower Euclidean norm. `max_rows`: the rows of all shards together; new rows
-    displace those that were not seen for long. `memory`: the same where nearly all of a PS's --memory is used. `counter`: gradients change a row from this sighting on. `bloom`: the same
-    without a row before; (sightings, capacity, error) of a filter, or the sightings alone. `probability`:
-    each sighting of a key without a row makes it one with this chance. `likely`: the chance that lets 95 of
-    100 keys have a row after so many sightings. A policy has at most one of the last four.
+    `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `l2_below`: (norm, ttl),
+    the ttl of rows whose values have a lower Euclidean norm. `max_rows`: the rows of all shards together; new
+    rows displace those that were not seen for long. `memory`: the same where nearly all of a PS's --memory is
+    used. `counter`: gradients change a row from this sighting on. `bloom`: the same without a row before;
+    (sightings, capacity, error) of a filter, or the sightings alone. `probability`: each sighting of a key
+    without a row makes it one with this chance. `likely`: the chance that lets 95 of 100 keys have a row
+    after so many sightings. A policy has at most one of the last four.
     """
 
     ttl: int | None = None

@@ -18,14 +18,16 @@ export const EVICTION_OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
       );
     const from = message.from as EvictionPosition | undefined;
     const pollMs = integer(message, 'pollMs', 1);
-    const options = { ...(from && { from }), pollMs, signal };
-    streams.set(integer(message, 'stream'), client.evictions(text(message, 'name'), options));
+    const stop = new AbortController();
+    const options = { ...(from && { from }), pollMs, signal: AbortSignal.any([signal, stop.signal]) };
+    const batches = client.evictions(text(message, 'name'), options);
+    streams.set(integer(message, 'stream'), { batches, stop });
     return {};
   },
 
   /** Waits for the next batch. Its keys are behind the answer. */
   async evicted({ message, program, room }) {
-    const batch = await program.streams.get(integer(message, 'stream'))?.next();
+    const batch = await program.streams.get(integer(message, 'stream'))?.batches.next();
     if (!batch || batch.done) return {};
     const { keys, ...value } = batch.value;
     await room.reserve(keys.byteLength);
@@ -34,8 +36,11 @@ export const EVICTION_OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
 
   async endEvictions({ message, program }) {
     const number = integer(message, 'stream');
-    await program.streams.get(number)?.return();
+    const stream = program.streams.get(number);
     program.streams.delete(number);
+    // A program may end a stream that waits for its next batch, which may never come.
+    stream?.stop.abort();
+    await stream?.batches.return();
     return {};
   },
 };

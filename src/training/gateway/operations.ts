@@ -41,7 +41,12 @@ export interface ProgramState {
   /** Scans that the program has begun, by the numbers that it gave them. */
   scans: Map<number, ProgramScan>;
   /** As `scans`, of evictions. */
-  streams: Map<number, AsyncGenerator<EvictionBatch, void>>;
+  streams: Map<number, EvictionsOfProgram>;
+}
+
+interface EvictionsOfProgram {
+  batches: AsyncGenerator<EvictionBatch, void>;
+  stop: AbortController;
 }
 
 interface ProgramScan {

@@ -67,6 +67,16 @@ it('without shared memory keys and rows follow the messages', async () => {
   expect(await program.value({ op: 'pull', calls })).toBe('BAD_ARGUMENT');
 });
 
+it('a stream of evictions that waits for its next batch ends', async () => {
+  const program = await joined();
+  await program.value({ op: 'createTable', table: TABLE });
+  await program.value({ op: 'evictions', name: 'items', stream: 1, pollMs: 5 });
+  expect(await program.value({ op: 'evicted', stream: 1 })).toMatchObject({ gap: false });
+  const waits = program.value({ op: 'evicted', stream: 1 });
+  expect(await program.value({ op: 'endEvictions', stream: 1 })).toBeUndefined();
+  expect(await waits).toBe('ABORTED');
+});
+
 it('a push that comes later than it counts is refused before it begins', async () => {
   const program = await joined();
   await program.value({ op: 'createTable', table: TABLE });
