@@ -105,9 +105,9 @@ export class RememberingShard implements NativeShard {
     this.real.dropBatch();
   }
 
-  push(section: Uint8Array): number {
+  push(section: Uint8Array, maxDelta?: number): number {
     this.forget();
-    return this.real.push(section);
+    return this.real.push(section, ...(maxDelta === undefined ? [] : [maxDelta]));
   }
 
   pull(section: Uint8Array, into?: Uint8Array, at?: number): Uint8Array | number {

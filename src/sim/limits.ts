@@ -51,6 +51,6 @@ function answerLimits(seed: number, retry: number): Partial<Policy> {
     answerStallMs: retry * random.pick([1, 3]),
     maxDeltaBytes: random.pick([1 << 12, 1 << 15, DEFAULT_POLICY.maxDeltaBytes]),
     // Each push has room in a batch of its own.
-    maxBatchBytes: random.pick([1 << 12, DEFAULT_POLICY.maxBatchBytes]),
+    maxBatchBytes: random.pick([1 << 13, DEFAULT_POLICY.maxBatchBytes]),
   };
 }
