@@ -33,11 +33,13 @@ type Own = FilterState & { table: number };
 const NO_SLOTS = new BigUint64Array(0);
 const NO_COUNTERS = new Uint8Array(0);
 
+/** Sightings in which each slot of a filter begins again once. */
+const lapOf = (capacity: number): number => Math.max(1, Math.floor(capacity / 2));
+
 /** Sightings of keys in slots that both have. In other shards, what a filter forgets begins anew. */
 function sharedSightings(own: FilterState, { first, slots, capacity, waiting }: FilterState): number {
   const both = Math.min(own.first + own.slots, first + slots) - Math.max(own.first, first);
-  const lap = Math.max(1, Math.floor(capacity / 2));
-  return (Math.min(waiting, lap) * Math.max(0, both)) / slots;
+  return (Math.min(waiting, lapOf(capacity)) * Math.max(0, both)) / slots;
 }
 
 export class LoadedFilters {
@@ -102,9 +104,8 @@ export class LoadedFilters {
   }
 
   private waitingOf(own: Own, states: readonly FilterState[]): number {
-    const lap = Math.max(1, Math.floor(own.capacity / 2));
     const sum = states.reduce((total, state) => total + sharedSightings(own, state), 0);
-    return Math.min(lap, Math.ceil(sum));
+    return Math.min(lapOf(own.capacity), Math.ceil(sum));
   }
 }
 

@@ -15,7 +15,11 @@ export function bytes(array: Uint32Array | BigUint64Array | Float32Array): Uint8
 }
 
 /** A copy, also of a Buffer, whose own `slice` is a view. */
-export const copied = (part: Uint8Array): Uint8Array => new Uint8Array(part);
+export const copied = (part: Uint8Array): Uint8Array<ArrayBuffer> => new Uint8Array(part);
+
+/** A copy of the 64-bit numbers of a payload part; none where it has none. */
+export const longs = (part: Uint8Array = new Uint8Array(0)): BigUint64Array =>
+  new BigUint64Array(copied(part).buffer);
 
 /** Some bytes of a larger array. */
 export interface Span {

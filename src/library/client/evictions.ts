@@ -7,6 +7,7 @@ import { onAbort } from '../../common/aborts.js';
 import { aborted, KintsugiError } from '../../common/errors.js';
 import { checkOptions, checkSignal, checkTimeout, type OptionKeys } from '../../common/options.js';
 import { EvictionReader } from '../../core/client/evictions.js';
+import { copied, longs } from '../../core/shared/bytes.js';
 import { EVICTION_REASONS, type EvictedKeys } from '../../engine/policies.js';
 import { locate, shardCount, type TableSpec } from '../../protocol/map.js';
 import type { MessageOf } from '../../protocol/messages.js';
@@ -145,8 +146,8 @@ class EvictionStream {
     const question = { t: 'evictions' as const, g, m, table: spec.id, max, ...this.readers[shard]!.asked };
     const read = (answer: MessageOf<'evicted'>, [keys, reasons]: readonly Uint8Array[]) => ({
       answer: { ...answer },
-      keys: keys ? new BigUint64Array(keys.slice().buffer) : new BigUint64Array(0),
-      reasons: reasons?.slice() ?? new Uint8Array(0),
+      keys: longs(keys),
+      reasons: copied(reasons ?? new Uint8Array(0)),
     });
     return askOwner(session, question, read, { signal: stop.signal });
   }

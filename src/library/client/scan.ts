@@ -5,6 +5,7 @@
  */
 import { KintsugiError } from '../../common/errors.js';
 import { checkInteger, checkOptions, checkSignal, type OptionKeys } from '../../common/options.js';
+import { longs } from '../../core/shared/bytes.js';
 import {
   type ClusterMap,
   locate,
@@ -95,7 +96,7 @@ function askPage(
   const { group: g, member: m } = locate(poolOfTable(session.map, spec), shard);
   const question = { t: 'keys' as const, g, m, table: spec.id, ...page };
   const read = ({ next }: { next: Cursor }, [keys]: readonly Uint8Array[]): ScanPage => ({
-    keys: keys ? new BigUint64Array(keys.slice().buffer) : new BigUint64Array(0),
+    keys: longs(keys),
     next,
   });
   return askOwner(session, question, read, options);

@@ -1,5 +1,5 @@
 /** The metrics of a PS, from what it tells to whoever observes it. */
-import { LIFE_REASONS, type LifeCounts, sumOfLives } from '../../engine/policies.js';
+import { EVICTION_REASONS, LIFE_REASONS, type LifeCounts, sumOfLives } from '../../engine/policies.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 import type { ClusterMap } from '../../protocol/map.js';
 import type { NodeTelemetry, TableTelemetry } from '../../protocol/telemetry.js';
@@ -22,8 +22,6 @@ export interface PsCounts {
 /** Tables that have series of their own by reason. */
 const MAX_LIVES = 100;
 const OTHERS = '(others)';
-/** Reasons for which rows go. */
-const REMOVED = ['expired', 'rare', 'faint', 'displaced', 'deleted'] as const;
 
 const OPS = ['pull', 'push'] as const;
 
@@ -45,7 +43,7 @@ export function psReadings(told: NodeTelemetry, counts: PsCounts): Readings<'ps'
     kintsugi_push_commit_duration_seconds: told.commit,
     kintsugi_table_rows: new Map(tables.map(({ name, rows }) => [name, rows])),
     kintsugi_table_removed_rows_total: livesOf(tables).flatMap(([table, life]) =>
-      REMOVED.map((name): [Labels, number] => [{ table, reason: label(name) }, life[name]]),
+      EVICTION_REASONS.map((name): [Labels, number] => [{ table, reason: label(name) }, life[name]]),
     ),
     kintsugi_table_dropped_gradients_total: livesOf(tables).map(([table, { refused }]) => [
       { table, reason: label('refused') },
