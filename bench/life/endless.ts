@@ -21,10 +21,8 @@ const TIMES = 3;
 /** Pushes between two looks at all PS. */
 const LOOK_EVERY = 10;
 const KILLED = 1;
-/** Seats are spread where PS differ by so many data shards. */
-const SPREAD = 2;
 
-/** Before the loss of a PS; until it is back, and seats are spread; from then on. */
+/** Before the loss of a PS; until it is back and has its share of seats; from then on. */
 type EndlessPhase = 'before' | 'away' | 'after';
 
 interface LookAtRows {
@@ -33,8 +31,6 @@ interface LookAtRows {
   dropped: number;
   /** The most that one PS uses. */
   used: number;
-  /** Data shards of the PS with the most of them, beyond those of the one with the fewest. */
-  spread: number;
   limit: number;
 }
 
@@ -66,7 +62,7 @@ export class Endless {
     this.job.kill('ps', psName(KILLED));
     await this.pushUntil(table, ({ displaced, rows }) => displaced >= 2 * rows, 'away');
     await this.job.startPs(KILLED);
-    await this.pushUntil(table, ({ spread }) => spread <= SPREAD && this.whole(), 'away');
+    await this.pushUntil(table, () => this.whole(), 'away');
     const end = await this.pushUntil(table, ({ displaced, rows }) => displaced >= TIMES * rows, 'after');
     this.judge(report, end);
   }
@@ -111,9 +107,7 @@ export class Endless {
 
   private async look(): Promise<LookAtRows> {
     const { nodes } = await this.client.observe();
-    const look: LookAtRows = { rows: 0, displaced: 0, dropped: 0, used: 0, spread: 0, limit: 0 };
-    const shards = nodes.map(({ telemetry }) => telemetry.dataShards);
-    look.spread = Math.max(...shards) - Math.min(...shards);
+    const look: LookAtRows = { rows: 0, displaced: 0, dropped: 0, used: 0, limit: 0 };
     for (const { telemetry } of nodes) {
       const { usedBytes, limitBytes } = telemetry.memory;
       if (usedBytes > look.used) Object.assign(look, { used: usedBytes, limit: limitBytes });
@@ -127,10 +121,11 @@ export class Endless {
     return look;
   }
 
-  /** The killed one was missed, and everything is there again. */
+  /** The killed one was missed, everything is there again, and no seat is on its way. */
   private async whole(): Promise<boolean> {
-    const { redundancy, nodes } = await this.client.status();
-    return redundancy === 'full' && nodes.find(({ name }) => name === psName(KILLED))?.inc === 2;
+    const { redundancy, nodes, scaling } = await this.client.status();
+    if (redundancy !== 'full' || nodes.find(({ name }) => name === psName(KILLED))?.inc !== 2) return false;
+    return scaling.changes.every(({ state }) => state !== 'running');
   }
 
   private judge(report: BenchReport, { rows, displaced, dropped }: LookAtRows): void {
