@@ -7,10 +7,10 @@ export const LIFE_OPTIONS = optionSpec(
     ...QUIET_FLAG,
     ps: { value: 'n', help: 'PS', standard: '3' },
     code: { value: 'k+r', help: 'code of the job', standard: '2+1' },
-    rounds: { value: 'n', help: 'rounds in which both tables take turns', standard: '9', smoke: '1' },
+    rounds: { value: 'n', help: 'rounds in which the tables take turns', standard: '9', smoke: '1' },
     seconds: {
       value: 's',
-      help: 'of one measurement, of which a round has six',
+      help: 'of one measurement, of which a round has nine',
       standard: '1.5',
       smoke: '0.3',
     },
