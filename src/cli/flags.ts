@@ -21,14 +21,10 @@ import type { ClientTls, RoleTls, ServerTls } from '../net/transport/index.js';
 import { MODEL_NAMES } from '../training/models/dlrm.js';
 import { COMMON_OPTIONS } from '../training/models/trainer.js';
 import { warnOfReadable } from './secret-files.js';
-import { duration, integer, positive } from './values.js';
+import { bad, duration, integer, positive } from './values.js';
 
 export const DEFAULT_SCHEDULER = '127.0.0.1:7077';
 export const DEFAULT_CODE = '4+1';
-
-function bad(message: string): KintsugiError {
-  return new KintsugiError('BAD_ARGUMENT', message);
-}
 
 /** An optimizer by name, with the usual parameters. @throws BAD_ARGUMENT */
 export function optimizerSpec(kind: string, lr: number, flag = '--optimizer'): OptimizerSpec {

@@ -5,7 +5,8 @@
 import { KintsugiError } from '../common/errors.js';
 import { MAX_TIMER_MS } from '../common/options.js';
 
-function bad(message: string): KintsugiError {
+/** A flag whose value makes no sense. */
+export function bad(message: string): KintsugiError {
   return new KintsugiError('BAD_ARGUMENT', message);
 }
 
