@@ -39,6 +39,7 @@ def test_fields_are_those_of_the_protocol(kind: Any, name: str, file: str) -> No
 def test_a_job_gives_them(cluster: kintsugi.LocalCluster) -> None:
     with kintsugi.connect(cluster.address) as client:
         client.create_table("answers", 4)
+        client.create_table("answers-policy", 4, policy=kintsugi.Policy(ttl=500))
         status = client.status()
     assert status.keys() >= kintsugi.JobStatus.__required_keys__
     assert status["redundancy"] == "full"

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -31,8 +32,16 @@ def signal_gateway(client: kintsugi.Client, number: signal.Signals) -> None:
     os.kill(pid, number)
 
 
-def counting_table(client: kintsugi.Client) -> kintsugi.Table:
-    return client.create_table(f"t-{uuid4()}", 4, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros())
+def counting_table(client: kintsugi.Client, policy: kintsugi.Policy | None = None) -> kintsugi.Table:
+    return client.create_table(
+        f"t-{uuid4()}", 4, optimizer=kintsugi.SGD(lr=-1), initializer=kintsugi.Zeros(), policy=policy
+    )
+
+
+def seen(table: kintsugi.Table, keys: Any) -> list[int]:
+    """Sightings of keys of a table with a policy."""
+    sightings: list[int] = table.pull(keys, state=True)[:, -1].copy().view(np.uint32).tolist()
+    return sightings
 
 
 def test_pulls_are_repeated_at_a_new_gateway(client: kintsugi.Client) -> None:
@@ -281,11 +290,11 @@ def test_one_dead_gateway_is_one_error_that_names_its_pushes(client: kintsugi.Cl
 
 @pytest.mark.parametrize("every", [1, 4])
 def test_a_numbered_step_that_is_sent_again_is_applied_once(client: kintsugi.Client, every: int) -> None:
-    table = counting_table(client)
+    table = counting_table(client, kintsugi.Policy(ttl=500))
     name = f"steps-{uuid4()}"
     steps = client.steps(name, every=every)
     assert steps.next == 0
-    keys, ones = np.arange(300), np.ones((300, 4))
+    keys, ones, threes = np.arange(300), np.ones((300, 4)), [np.full(300, 3)]
     for step in range(6):
         if step % 2:
             signal_gateway(client, signal.SIGKILL)
@@ -294,16 +303,17 @@ def test_a_numbered_step_that_is_sent_again_is_applied_once(client: kintsugi.Cli
             steps.push([(table, keys[:0], ones[:0])], step=3)
             session = client._connection.open()
             signal_gateway(client, signal.SIGSTOP)
-            thread = threading.Thread(target=lambda: steps.push([(table, keys, ones)], step=4))
+            thread = threading.Thread(target=lambda: steps.push([(table, keys, ones)], step=4, counts=threes))
             thread.start()
             while session.link.pending == 0:
                 pass
             signal_gateway(client, signal.SIGKILL)
             thread.join()
-        steps.push([(table, keys, ones)], step=step)
+        steps.push([(table, keys, ones)], step=step, counts=threes)
         for again in range(step + 1):
-            steps.push([(table, keys, ones)], step=again)
+            steps.push([(table, keys, ones)], step=again, counts=threes)
     assert (table.pull(keys) == 6).all()
+    assert seen(table, keys) == [18] * 300
     with pytest.raises(kintsugi.Error, match=r"step 6 of .* is next, not 8"):
         steps.push([(table, keys, ones)], step=8)
     gateway = client._connection.gateway
@@ -316,3 +326,4 @@ def test_a_numbered_step_that_is_sent_again_is_applied_once(client: kintsugi.Cli
         for step in range(again_steps.next, 8):
             again_steps.push([(table.name, keys, ones)], step=step)
         assert (successor.table(table.name).pull(keys) == 8).all()
+        assert seen(successor.table(table.name), keys) == [18 + 2] * 300

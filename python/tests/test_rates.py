@@ -9,7 +9,7 @@ import pytest
 
 import kintsugi
 from kintsugi import Error
-from kintsugi._steps import Step
+from kintsugi._steps import Request, Step
 
 KEYS = np.arange(50)
 
@@ -58,13 +58,13 @@ def test_a_table_has_one_rate_in_a_step(either: kintsugi.Client) -> None:
     a, b = table(either), table(either)
     keys, ones = KEYS.astype(np.uint64), np.ones((50, 2), np.float32)
     step = Step()
-    step.add(a, keys, ones, 0.5)
-    step.add(b, keys, ones)
-    step.add(a, keys, ones, 0.5)
-    rates = dict(zip((each.name for each, _, _ in step.requests()), step.rates(), strict=True))
+    step.add(Request(a, keys, ones), 0.5)
+    step.add(Request(b, keys, ones))
+    step.add(Request(a, keys, ones), 0.5)
+    rates = dict(zip((each.table.name for each in step.requests()), step.rates(), strict=True))
     assert rates == {a.name: 0.5, b.name: None}
     with pytest.raises(Error, match=r"two learning rates in one step: 0.5 and 0.25"):
-        step.add(a, keys, ones, 0.25)
+        step.add(Request(a, keys, ones), 0.25)
 
 
 @pytest.mark.parametrize("lr", [0.25, [0.25]])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kintsugi import Error
-from kintsugi._steps import Step, Steps, without
+from kintsugi._steps import Request, Step, Steps, without
 
 
 class Push:
@@ -41,7 +41,7 @@ class FakeClient:
         self.may_begin = threading.Event()
         self.may_begin.set()
 
-    def push(self, requests: Any, lr: Any) -> Push:  # noqa: ARG002
+    def push(self, requests: Any, lr: Any, counts: Any) -> Push:  # noqa: ARG002
         self.asked.set()
         self.may_begin.wait()
         self.pushes.append(Push())
@@ -74,7 +74,8 @@ def steps(client: FakeClient) -> Steps:
     return Steps(client)  # type: ignore[arg-type]
 
 
-REQUEST: Any = ("table", "keys", "rows")
+PARTS: list[Any] = ["table", "keys", "rows"]
+REQUEST = Request(*PARTS)
 
 
 def test_all_threads_wait_for_a_push_that_one_waits_for(client: FakeClient, steps: Steps) -> None:

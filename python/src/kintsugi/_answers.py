@@ -38,8 +38,12 @@ class PoolStatus(TypedDict):
     shards: int
 
 
-class TableStatus(TypedDict):
-    """A table with float32 values per row (`dim`) and kind of optimizer."""
+class _TableParts(TypedDict, total=False):
+    policy: dict[str, Any]
+
+
+class TableStatus(_TableParts):
+    """A table with float32 values per row (`dim`), kind of optimizer, and policy, if it has one."""
 
     name: str
     pool: str

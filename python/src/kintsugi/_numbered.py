@@ -11,7 +11,7 @@ from threading import Lock
 
 import numpy.typing as npt
 
-from ._arrays import Keys, Rate, keys_of
+from ._arrays import Counts, Keys, Rate, keys_of
 from ._checks import entries, integer
 from ._dataset import Dataset, Lease
 from ._errors import Error
@@ -51,12 +51,14 @@ class NumberedSteps:
         *,
         step: int,
         lr: Rate = None,
+        counts: Counts = None,
     ) -> None:
         """Applies the gradients of a step, and returns when they are durable; see `Client.push`.
 
         `step`: its number. Steps have the numbers 0, 1, 2, ..., and come in this order. One that is durable
         already changes nothing. A step that is sent again must have the same tables and keys as before.
-        When the gateway ends, the step is sent again by itself.
+        When the gateway ends, the step is sent again by itself. `lr`, `counts`: see `Client.push`; keys that
+        repeat were seen as often as they come.
 
         @raises Error BAD_ARGUMENT (another step is the next one), and as `Client.push`, but never
         PUSH_IN_DOUBT.
@@ -65,7 +67,7 @@ class NumberedSteps:
         given = entries(requests, 3, "(table, keys, gradients)")
         keys = [(self._tables.find(table), keys_of(asked)) for table, asked, _ in given]
         with self._lock:
-            while not self._pushed(given, keys, step, lr):
+            while not self._pushed(given, keys, step, lr, counts):
                 # The range was lost on the way. The next lease of it says what is durable.
                 self._lease = None
 
@@ -75,6 +77,7 @@ class NumberedSteps:
         keys: list[tuple[Table, Keys]],
         step: int,
         lr: Rate,
+        counts: Counts,
     ) -> bool:
         """False: the range was lost. @raises Error."""
         if self._next is not None and step < self._next:
@@ -91,7 +94,7 @@ class NumberedSteps:
         if index < lease.done:
             lease.skip(keys, 1)
         else:
-            lease.push(requests, 1, lr=lr).result()
+            lease.push(requests, 1, lr=lr, counts=counts).result()
         if lease.lost:
             return False
         self._keys[index:] = [keys]

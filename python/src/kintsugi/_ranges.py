@@ -19,7 +19,7 @@ from ._columns import Columns, KeyKind, Schema
 from ._dataset import Dataset, FollowedLease, Lease, kept
 from ._errors import Error
 from ._reader import Source
-from ._steps import Step, steps_of
+from ._steps import Request, Step, parted, steps_of
 
 if TYPE_CHECKING:
     from ._arrays import Keys
@@ -84,6 +84,8 @@ class Work:
         self.step = Step(
             push_now=self._push_now,
             members=None if ranks is None else ranks.members,
+            # A batch that ranks cannot divide is given to each as it is.
+            alike=ranks is not None and self.samples % ranks.world != 0,
             meanwhile=None if ranks is None else kept(self.lease),
         )
         self._pushed: PushFuture | None = None
@@ -119,12 +121,12 @@ class Work:
                 self.dataset.on_batch(self.samples)
             return None
         for table, keys in self.dataset.unstepped(unnamed):
-            requests.append((table, keys, np.zeros((len(keys), 1), np.float32)))
+            requests.append(Request(table, keys, np.zeros((len(keys), 1), np.float32)))
             rates.append(None)
         audit = self.dataset.audit
         if audit is not None:
             keys, counted = np.array([self.key], np.uint64), np.array([[1, self.samples]], np.float32)
-            requests.append((audit, keys, counted))
+            requests.append(Request(audit, keys, counted))
             rates.append(None)
         self.step.closed = True
         if self.dataset.on_batch is not None:
@@ -133,9 +135,10 @@ class Work:
             return None
         if self.index < lease.done:
             # Computed again only because the dense parameters of this process have not seen it.
-            lease.skip([(table, keys) for table, keys, _ in requests], self.samples)
+            lease.skip([(each.table, each.keys) for each in requests], self.samples)
             return None
-        self._pushed = lease.push(requests, self.samples, lr=rates)
+        given, counts = parted(requests)
+        self._pushed = lease.push(given, self.samples, lr=rates, counts=counts)
         return self._pushed
 
     def _push_now(self) -> None:

@@ -7,18 +7,34 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock, RLock, local
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from ._arrays import Keys, Rows, keys_of
+from ._arrays import MAX_COUNT, Keys, Rows, keys_of
 from ._client import Client
 from ._errors import Error
 from ._futures import PushFuture
 from ._link import Meanwhile
 from ._tables import Table
 
-Request = tuple[Table, Keys, Rows]
+Counted = npt.NDArray[np.int64] | None
+"""How often each key of a table was seen; None: once."""
+
+
+class Request(NamedTuple):
+    """Gradients of a table in a push, len(keys) x dim."""
+
+    table: Table
+    keys: Keys
+    rows: Rows
+    counts: Counted = None
+
+
+def parted(requests: Sequence[Request]) -> tuple[list[tuple[Table, Keys, Rows]], list[Counted]]:
+    """Requests of `Client.push`, and their counts."""
+    return [(table, keys, rows) for table, keys, rows, _ in requests], [each.counts for each in requests]
 
 
 class Step:
@@ -30,16 +46,18 @@ class Step:
         fused: bool = False,
         push_now: Callable[[], None] | None = None,
         members: tuple[int, ...] | None = None,
+        alike: bool = False,
         meanwhile: Meanwhile | None = None,
     ) -> None:
         """`fused`: gradients of layers without a RowOptimizer may come here as `backward` makes them.
 
         `push_now`: pushes the step before its end, and waits until it is durable. `members`: of the process
         group whose ranks have a part of the batch each; what they give is the same on all of them.
-        `meanwhile`: what is to be done while ranks wait for each other.
+        `alike`: each has the whole batch. `meanwhile`: what is to be done while ranks wait for each other.
         """
         self.fused = fused
         self.members = members
+        self.alike = alike
         self.meanwhile = meanwhile
         self.rows: Any = None
         """Rows that look-ups share, of `kintsugi.torch.step`; None: each look-up has its own."""
@@ -59,13 +77,12 @@ class Step:
         """Whether gradients of the table are here that left in `backward`."""
         return table.name in self._fused
 
-    def add(
-        self, table: Table, keys: Keys, gradients: Rows, lr: float | None = None, *, fused: bool = False
-    ) -> None:
-        """Keeps gradients of `table`, len(keys) x dim; they are not copied. `fused`: they left in `backward`.
+    def add(self, request: Request, lr: float | None = None, *, fused: bool = False) -> None:
+        """Keeps gradients of a table; they are not copied. `fused`: they left in `backward`.
 
         @raises Error BAD_ARGUMENT: a table has one rate and one step in a push; or the push was made.
         """
+        table = request.table
         with self._lock:
             if self.closed:
                 text = f"gradients of {table.name!r} come after the push of their batch"
@@ -78,7 +95,7 @@ class Step:
                     f"{table.name!r} has two learning rates in one step: {self._rates[table.name]} and {lr}"
                 )
                 raise Error("BAD_ARGUMENT", text)
-            self._given.setdefault(table.name, []).append((table, keys_of(keys), gradients))
+            self._given.setdefault(table.name, []).append(request._replace(keys=keys_of(request.keys)))
             if fused:
                 self._fused.add(table.name)
 
@@ -87,13 +104,13 @@ class Step:
 
         @raises Error BAD_ARGUMENT: a table has a second step here; and as `add`.
         """
-        names = [table.name for table, _, _ in requests]
+        names = [each.table.name for each in requests]
         twice = self._stepped.intersection(names)
         if twice or any(name in self._given for name in names):
             text = f"table {sorted(twice) or names} has a second step in one push: a batch has one step"
             raise Error("BAD_ARGUMENT", text)
-        for (table, keys, rows), rate in zip(requests, rates, strict=True):
-            self.add(table, keys, rows, rate)
+        for request, rate in zip(requests, rates, strict=True):
+            self.add(request, rate)
         self._stepped.update(names)
 
     def expect(self, table: Table, keys: Keys) -> None:
@@ -106,7 +123,7 @@ class Step:
         with self._lock:
             left = []
             for name, expected in sorted(self._expected.items()):
-                named = [keys for _, keys, _ in self._given.get(name, [])]
+                named = [each.keys for each in self._given.get(name, [])]
                 keys = without([keys for _, keys in expected], named)
                 if len(keys) > 0:
                     left.append((expected[0][0], keys))
@@ -165,11 +182,21 @@ def without(lists: Sequence[Keys], named: Sequence[Keys]) -> Keys:
 
 
 def _joined(given: list[Request]) -> Request:
+    """All gradients of a table. A policy has each key come once: it would be seen as often as it comes."""
     if len(given) == 1:
         return given[0]
-    table = given[0][0]
-    keys = np.concatenate([keys for _, keys, _ in given])
-    return table, keys, np.concatenate([gradients for _, _, gradients in given])
+    table = given[0].table
+    keys, rows = np.concatenate([each.keys for each in given]), np.concatenate([each.rows for each in given])
+    if table.policy is None:
+        return Request(table, keys, rows)
+    distinct, inverse = np.unique(keys.view(np.int64), return_inverse=True)
+    summed = np.zeros((len(distinct), table.dim), np.float32)
+    np.add.at(summed, inverse, rows)
+    if all(each.counts is None for each in given):
+        return Request(table, distinct.view(np.uint64), summed)
+    counts = [np.zeros(len(each.keys), np.int64) if each.counts is None else each.counts for each in given]
+    sums = np.bincount(inverse, np.concatenate(counts), len(distinct))
+    return Request(table, distinct.view(np.uint64), summed, np.clip(sums, 1, MAX_COUNT).astype(np.int64))
 
 
 class Steps:
@@ -238,7 +265,8 @@ class Steps:
             return None
         client = self._client()
         assert client is not None
-        pushed = client.push(list(requests), lr=list(rates))
+        given, counts = parted(requests)
+        pushed = client.push(given, lr=list(rates), counts=counts)
         self._pending.append(pushed)
         return pushed
 

@@ -46,8 +46,9 @@ class _Collection(Layer, Generic[C]):
         grad_scale: float,
         lr: Rate,
         fused: bool,
+        count_duplicates: bool,
     ) -> None:
-        super().__init__(client, grad_scale, lr, fused)
+        super().__init__(client, grad_scale, lr, fused, count_duplicates)
         self.configs: list[C] = [
             instance(each, kind, "each of tables", f"{kind.__name__}('items', 64)")
             for each in listed(tables, "tables", "configurations")
@@ -156,7 +157,8 @@ class EmbeddingBagCollection(_Collection[EmbeddingBagConfig]):
 
     `tables`: their configurations. A feature may be in several: its results are `feature@table` then, as in
     TorchRec. `is_weighted`: every feature has a weight for each key, and every mode is "sum". `grad_scale`,
-    `lr`, `fused`: see `KintsugiEmbedding`, also for where gradients go.
+    `lr`, `fused`, `count_duplicates`: see `KintsugiEmbedding`, also for where gradients go. Keys are counted
+    as they stand in the input: `inverse_indices` of a KeyedJaggedTensor repeat results, and no keys.
 
     @raises Error TABLE_EXISTS, UNKNOWN_TABLE, BAD_ARGUMENT.
     """
@@ -172,10 +174,11 @@ class EmbeddingBagCollection(_Collection[EmbeddingBagConfig]):
         grad_scale: float = 1.0,
         lr: Rate = None,
         fused: bool = False,
+        count_duplicates: bool = False,
         **others: Any,
     ) -> None:
         refuse("EmbeddingBagCollection", others)
-        super().__init__(client, tables, EmbeddingBagConfig, grad_scale, lr, fused)
+        super().__init__(client, tables, EmbeddingBagConfig, grad_scale, lr, fused, count_duplicates)
         self._is_weighted = flag(is_weighted, "is_weighted")
         wrong = [config.name for config in self.configs if config.mode != "sum"]
         if self._is_weighted and wrong:
@@ -245,10 +248,11 @@ class EmbeddingCollection(_Collection[EmbeddingConfig]):
         grad_scale: float = 1.0,
         lr: Rate = None,
         fused: bool = False,
+        count_duplicates: bool = False,
         **others: Any,
     ) -> None:
         refuse("EmbeddingCollection", others)
-        super().__init__(client, tables, EmbeddingConfig, grad_scale, lr, fused)
+        super().__init__(client, tables, EmbeddingConfig, grad_scale, lr, fused, count_duplicates)
         self._need_indices = flag(need_indices, "need_indices")
 
     def need_indices(self) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor, distributed
 
 from .._errors import Error
 from .._link import Meanwhile
+from .._steps import Counted
 
 Ints = npt.NDArray[np.int64]
 
@@ -115,41 +116,52 @@ class Channel:
 class Ranks(Channel):
     """Ranks that average gradients."""
 
-    def __init__(self, group: Any, tables: Sequence[str], seconds: float) -> None:
-        """`tables`: names, sorted. @raises Error BAD_ARGUMENT: other ranks have others."""
+    def __init__(self, group: Any, tables: Sequence[str], counted: Sequence[str], seconds: float) -> None:
+        """`tables`: names, sorted. `counted`: those of them that have counts.
+
+        @raises Error BAD_ARGUMENT: other ranks have others.
+        """
         super().__init__(group, seconds)
-        mine = torch.tensor([zlib.crc32("\n".join(tables).encode())], device="cpu")
-        if any(not torch.equal(mine, other) for other in self.gathered(mine)):
-            raise Error("BAD_ARGUMENT", "ranks have layers of different tables")
+        for names, text in ((tables, "of different tables"), (counted, "that differ in count_duplicates")):
+            mine = torch.tensor([zlib.crc32("\n".join(names).encode())], device="cpu")
+            if any(not torch.equal(mine, other) for other in self.gathered(mine)):
+                raise Error("BAD_ARGUMENT", f"ranks have layers {text}")
 
     def averaged(
-        self, place: int, step: int, mine: Sequence[tuple[Ints, Tensor]]
-    ) -> list[tuple[Ints, Tensor]] | None:
+        self, place: int, step: int, mine: Sequence[tuple[Ints, Tensor, Counted]]
+    ) -> list[tuple[Ints, Tensor, Counted]] | None:
         """Per table the keys that any rank has a gradient of, sorted, and their mean: sum by number of ranks.
 
-        `mine`: per table keys, each once, and their gradients, len(keys) x dim, float32. The sums are in the
-        order of the ranks, so all ranks get the same bits. None: no rank has a gradient.
+        `mine`: per table keys, each once, their gradients, len(keys) x dim, float32, and counts, which are
+        summed; None for a table on all ranks, or on none. The sums are in the order of the ranks, so all
+        ranks get the same bits. None: no rank has a gradient.
 
         @raises Error, as `meet`.
         """
-        of_ranks = self.meet(place, step, [len(keys) for keys, _ in mine])
+        of_ranks = self.meet(place, step, [len(keys) for keys, _, _ in mine])
         if not of_ranks.any():
             return None
-        dims = [gradient.shape[1] for _, gradient in mine]
-        keys = self._parts(
-            torch.from_numpy(np.concatenate([keys for keys, _ in mine])), of_ranks, [1] * len(mine)
+        # The counts of a table are behind its keys.
+        named = np.concatenate(
+            [each for keys, _, counts in mine for each in (keys, counts) if each is not None]
         )
-        flat = torch.cat([gradient.reshape(-1) for _, gradient in mine])
+        widths = [1 if counts is None else 2 for _, _, counts in mine]
+        keys = self._parts(torch.from_numpy(named), of_ranks, widths)
+        dims = [gradient.shape[1] for _, gradient, _ in mine]
+        flat = torch.cat([gradient.reshape(-1) for _, gradient, _ in mine])
         gradients = self._parts(flat, of_ranks, dims)
         averaged = []
-        for table, dim in enumerate(dims):
-            every = [part[table].numpy() for part in keys]
-            union = np.unique(np.concatenate(every))
+        for table, (dim, width) in enumerate(zip(dims, widths, strict=True)):
+            every = [part[table].view(width, -1).numpy() for part in keys]
+            union = np.unique(np.concatenate([of_rank[0] for of_rank in every]))
             total = torch.zeros(len(union), dim, dtype=torch.float32, device="cpu")
+            counts = np.zeros(len(union), np.int64) if width == 2 else None
             for of_rank, part in zip(every, gradients, strict=True):
-                at = torch.from_numpy(np.searchsorted(union, of_rank))
-                total.index_add_(0, at, part[table].view(-1, dim))
-            averaged.append((union, total / self.world))
+                at = np.searchsorted(union, of_rank[0])
+                total.index_add_(0, torch.from_numpy(at), part[table].view(-1, dim))
+                if counts is not None:
+                    counts[at] += of_rank[1]
+            averaged.append((union, total / self.world, counts))
         return averaged
 
     def _parts(self, flat: Tensor, of_ranks: Tensor, dims: list[int]) -> list[tuple[Tensor, ...]]:

@@ -18,7 +18,7 @@ from .._checks import instance, number
 from .._client import Client
 from .._errors import Error
 from .._specs import FTRL, Adam, Optimizer, Zeros
-from .._steps import steps_of
+from .._steps import Request, steps_of
 from .._tables import Table
 from ._inputs import check_options, client_of, rate_given
 from ._layer import Rate, rate_of, uncompiled
@@ -305,14 +305,14 @@ class SharedOptimizer(torch.optim.Optimizer):
                 self.state[parameter]["step"] += 1
         if keys:
             gradients = np.concatenate(rows) * np.float32(self.grad_scale)
-            self._push([(self.table, np.concatenate(keys), gradients)])
+            self._push([Request(self.table, np.concatenate(keys), gradients)])
             self._stepped = True
         self._current = False
         if steps_of(self.client).current is None:
             self._pull()
         return loss
 
-    def _push(self, requests: list[tuple[Table, Any, Rows]]) -> None:
+    def _push(self, requests: list[Request]) -> None:
         check_options(self.param_groups[0])
         rate = rate_of(self._rate) if self._rate is not None else float(self.param_groups[0]["lr"])
         rates = [None if rate == self.param_groups[0]["table_lr"] else rate]

@@ -32,8 +32,9 @@ class _Layer(Layer):
         grad_scale: float,
         lr: Rate,
         fused: bool,
+        count_duplicates: bool,
     ) -> None:
-        super().__init__(client, grad_scale, lr, fused)
+        super().__init__(client, grad_scale, lr, fused, count_duplicates)
         self.table = table_for(self.client, name, dim, optimizer, initializer, seed, pool, policy)
         self.tables = [self.table]
         self._begun = Begun()
@@ -68,7 +69,9 @@ class KintsugiEmbedding(_Layer):
     processes 1/n, since DDP averages the gradients of dense parameters. `lr`: the learning rate of the
     pushes in place of the table's; of fused layers also what gives it at each `backward`, such as
     `lambda: opt.param_groups[0]["lr"]`. `fused`: gradients leave in `backward`, one push for each pass of it,
-    and not at the `step` of an optimizer.
+    and not at the `step` of an optimizer. `count_duplicates`: the policy of the table sees a key as often as
+    the batches of a step name it, in all look-ups that gradients come for, and with a `group` of all ranks;
+    otherwise once per step. Without a policy it changes nothing.
 
     Gradients go to the `RowOptimizer` of the layer, and a `step` of it pushes them. The optimizer of the
     table applies them. Without a RowOptimizer, `fused`, a `Pipeline` or `kintsugi.torch.step`, a `backward`
@@ -93,11 +96,12 @@ class KintsugiEmbedding(_Layer):
         grad_scale: float = 1.0,
         lr: Rate = None,
         fused: bool = False,
+        count_duplicates: bool = False,
         **others: Any,
     ) -> None:
         refuse("KintsugiEmbedding", others)
         table = name, dim, optimizer, initializer, seed, pool, policy
-        super().__init__(client, *table, grad_scale, lr, fused)
+        super().__init__(client, *table, grad_scale, lr, fused, count_duplicates)
 
     @uncompiled
     def forward(self, keys: Tensor) -> Tensor:
@@ -136,12 +140,13 @@ class KintsugiEmbeddingBag(_Layer):
         lr: Rate = None,
         include_last_offset: bool = False,
         fused: bool = False,
+        count_duplicates: bool = False,
         **others: Any,
     ) -> None:
         refuse("KintsugiEmbeddingBag", others)
         checked_mode(mode)
         table = name, dim, optimizer, initializer, seed, pool, policy
-        super().__init__(client, *table, grad_scale, lr, fused)
+        super().__init__(client, *table, grad_scale, lr, fused, count_duplicates)
         self.mode = mode
         self.include_last_offset = flag(include_last_offset, "include_last_offset")
 

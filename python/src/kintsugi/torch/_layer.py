@@ -19,7 +19,7 @@ from .._tables import Table
 from . import _watch
 from ._inputs import client_of, rate_given
 from ._loading import load_rows
-from ._rows import StepRows
+from ._step_rows import StepRows
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -192,16 +192,25 @@ class Layer(nn.Module):
     tables: list[Table]
     is_warned = False
     """Whether it was said that ranks of DistributedDataParallel push on their own."""
+    count_duplicates = False
+    """Whether a key is seen as often as the batches of a step name it, and not once."""
 
-    def __init__(self, client: Client, grad_scale: float, lr: Rate, fused: bool) -> None:
+    def __init__(
+        self, client: Client, grad_scale: float, lr: Rate, fused: bool, count_duplicates: bool
+    ) -> None:
         super().__init__()
         self.client = client_of(client)
         self.grad_scale = number(grad_scale, "grad_scale")
         self.lr = rate_given(lr)
         self.fused = flag(fused, "fused")
+        self.count_duplicates = flag(count_duplicates, "count_duplicates")
         self._anchor_of(torch.empty(0), requires_grad=True)
         if fused:
             _watch.watch_loops()
+
+    def counts(self, table: Table) -> bool:
+        """Whether pushes of its gradients say how often keys of this table were seen."""
+        return self.count_duplicates and table.policy is not None
 
     def __getattr__(self, name: str) -> Any:
         """An attribute that a module has. @raises AttributeError: `weight` says where rows are."""

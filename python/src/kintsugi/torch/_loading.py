@@ -18,7 +18,7 @@ from .._steps import steps_of
 from .._tables import Table
 from ._inputs import keys_given
 from ._once import set_values
-from ._rows import rows_changed
+from ._step_rows import rows_changed
 
 
 def load_rows(

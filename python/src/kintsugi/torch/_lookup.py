@@ -19,6 +19,7 @@ from .._steps import steps_of
 from .._tables import Table
 from ._layer import Layer
 from ._rows import MISSING
+from ._sightings import Occurrences
 from ._takers import Looked, check_anchor, refuse_accumulation, rows_for
 
 
@@ -34,6 +35,10 @@ class Places:
     """Which of the unique keys is `MISSING`."""
     starts: Tensor
     """Where the keys of each row would begin, if keys were in the order of their rows."""
+
+    def occurrences(self) -> Occurrences:
+        """How often each of the unique keys is there."""
+        return Occurrences(np.diff(self.starts.numpy(), append=len(self.inverse)))
 
 
 @dataclass
@@ -138,7 +143,8 @@ class Lookup:
         register = (active or layer.training) and not torch.is_inference_mode_enabled()
         leaves: list[Leaf] = []
         for place, wanted, values, device in zip(self._places, self._wanted, pulled, devices, strict=True):
-            looked = Looked(layer, place.table, place.unique, place.missing)
+            seen = place.occurrences() if active and layer.counts(place.table) else None
+            looked = Looked(layer, place.table, place.unique, place.missing, seen)
             if rows is not None:
                 with rows.lock:
                     table_rows = rows.of(place.table)

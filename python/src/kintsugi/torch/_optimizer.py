@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
@@ -14,12 +15,13 @@ from torch.distributed import ProcessGroup
 from .._checks import number
 from .._errors import Error
 from .._specs import FTRL
-from .._steps import Request, steps_of
+from .._steps import Counted, Request, steps_of
 from .._tables import Table
 from ._ddp import AVERAGED, LOOK, RANKS_SECONDS, STEP, Ranks
 from ._inputs import check_options
 from ._layer import Anchor, Layer, attach, optimizer_of, rate_of
-from ._rows import StepRows
+from ._rows import Ints, TableRows
+from ._step_rows import StepRows
 
 
 class RowOptimizer(torch.optim.Optimizer):
@@ -35,19 +37,20 @@ class RowOptimizer(torch.optim.Optimizer):
     `table_lr` is the rate of the table when the optimizer began. A group whose `lr` is the same pushes by the
     rate that the table has by then. Everything else is in the tables. `group`: ranks of this process group
     average their gradients per key, as DistributedDataParallel does (sum by the number of ranks), at the
-    first look at a gradient or at `step`, so all ranks look and step alike. Each pushes its share of the
-    keys, and all are durable when `step` returns. `timeout`: seconds that a rank waits for the others at
-    these places.
+    first look at a gradient or at `step`, so all ranks look and step alike. They sum counts of layers with
+    `count_duplicates`, too. Each pushes its share of the keys, and all are durable when `step` returns.
+    `timeout`: seconds that a rank waits for the others at these places.
 
     >>> rows = kintsugi.torch.RowOptimizer(model)
     >>> loss_fn(model(x), y).backward()
     >>> rows.step()
     >>> rows.zero_grad()
 
-    @raises Error BAD_ARGUMENT: there is no layer, or layers of two clients; ranks have other tables. With a
-    group looks at gradients and `step` raise BAD_ARGUMENT where ranks do not the same, TIMEOUT where one does
-    not come, and UNREACHABLE where one has ended. Nothing of the step was pushed then, unless it is said at
-    "the end of a step()". A RowOptimizer that has raised one of the last two is of no use any more.
+    @raises Error BAD_ARGUMENT: there is no layer, or layers of two clients; ranks have other tables, or
+    differ in what they count. With a group looks at gradients and `step` raise BAD_ARGUMENT where ranks do
+    not the same, TIMEOUT where one does not come, and UNREACHABLE where one has ended. Nothing of the step
+    was pushed then, unless it is said at "the end of a step()". A RowOptimizer that has raised one of the
+    last two is of no use any more.
     """
 
     def __init__(
@@ -84,13 +87,14 @@ class RowOptimizer(torch.optim.Optimizer):
             # torch.distributed.checkpoint steps optimizers without state, with gradients of zero.
             self.state[its["params"][0]]["step"] = torch.zeros(())
         self._ranks: Ranks | None = None
+        self._counted = {table.name for layer in layers for table in layer.tables if layer.counts(table)}
         self._averaged = False
         self._steps = 0
         timeout = number(timeout, "timeout")
         if timeout <= 0:
             raise Error("BAD_ARGUMENT", "timeout must be above 0")
         if group is not None:
-            self._ranks = Ranks(group, sorted(self.rows.tables), timeout)
+            self._ranks = Ranks(group, sorted(self.rows.tables), sorted(self._counted), timeout)
             self.rows.synchronous = True
             self.rows.before_add = self._refuse_late
             self.rows.on_dropped = self._begin
@@ -121,12 +125,23 @@ class RowOptimizer(torch.optim.Optimizer):
                 # Nobody pushes before all are here.
                 self._ranks.meet(AVERAGED, self._steps, [0] * len(tables))
             return
-        averaged = self._ranks.averaged(place, self._steps, [table.gradients() for table in tables])
+        # One rank counts samples that all of them have.
+        counts = step is None or not step.alike or self._ranks.rank == 0
+        averaged = self._ranks.averaged(place, self._steps, [self._mine(table, counts) for table in tables])
         if averaged is None:
             return
-        for table, (keys, gradient) in zip(tables, averaged, strict=True):
-            table.put(keys, gradient)
+        for table, (keys, gradient, counts) in zip(tables, averaged, strict=True):
+            table.put(keys, gradient, counts)
         self._averaged = True
+
+    def _mine(self, table: TableRows, counts: bool) -> tuple[Ints, Tensor, Counted]:
+        """Keys, gradients and counts of this rank. `counts`: False where another one counts the same."""
+        keys, gradient, counted = table.gradients()
+        if table.table.name not in self._counted:
+            return keys, gradient, None
+        if counts and counted is not None:
+            return keys, gradient, counted
+        return keys, gradient, np.full(len(keys), int(counts), np.int64)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Sets groups and numbers of steps. @raises Error BAD_ARGUMENT: they are of other tables."""
@@ -215,9 +230,10 @@ class RowOptimizer(torch.optim.Optimizer):
             if steps.current is None:
                 # Each rank pushes its share of the keys.
                 shares = []
-                for table, keys, rows in requests:
+                for table, keys, rows, counts in requests:
                     mine = ranks.share(keys)
-                    shares.append((table, keys[mine], rows[mine]))
+                    share = keys[mine], rows[mine], None if counts is None else counts[mine]
+                    shares.append(Request(table, *share))
                 steps.push(shares, rates)
                 steps.settle()
             elif steps.current.members != ranks.members:
@@ -226,9 +242,9 @@ class RowOptimizer(torch.optim.Optimizer):
                 # The push of a batch is of the rank that has leased its range.
                 steps.current.add_stepped(requests, rates)
                 steps.current.push_now()
-            for table, *_ in requests:
+            for request in requests:
                 # Ranks train it together, whoever pushes.
-                table.trained = True
+                request.table.trained = True
         except Exception as raised:
             error = raised
         ranks.agree(self._steps, error)

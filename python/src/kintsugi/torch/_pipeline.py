@@ -16,7 +16,7 @@ from .._client import Client
 from .._errors import Error
 from .._futures import PushFuture
 from .._ranges import RangeDataset, Work
-from .._steps import Step, steps_of
+from .._steps import Step, parted, steps_of
 from ._dense import SharedOptimizer
 from ._inputs import rate_given
 from ._layer import Layer, Rate, optimizer_of
@@ -46,7 +46,8 @@ class _PlainWork:
             steps.current = before
 
     def push(self) -> PushFuture:
-        return self._client.push(self.step.requests(), lr=self.step.rates())
+        given, counts = parted(self.step.requests())
+        return self._client.push(given, lr=self.step.rates(), counts=counts)
 
 
 class Pipeline:

@@ -8,11 +8,9 @@ whose gradient is zero.
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from threading import RLock, get_ident
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +20,10 @@ from torch import Tensor
 from .._arrays import Rows
 from .._client import Client
 from .._errors import Error
-from .._steps import Request, Step, steps_of
+from .._steps import Counted, Request, steps_of
 from .._tables import Table
 from ._row_parameter import CHANGE, GRAD, RowParameter
+from ._sightings import Occurrences, Sightings
 
 Ints = npt.NDArray[np.int64]
 
@@ -39,10 +38,25 @@ _ROWS: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 """Rows are these, whatever PyTorch's defaults are."""
 
 
+class Owner(Protocol):
+    """The rows of all tables in a step."""
+
+    client: Client
+    synchronous: bool
+    """True when ranks average their gradients."""
+    before_look: Callable[[], None] | None
+    """Called before anybody looks at a gradient: ranks average them."""
+    alive: weakref.WeakSet[Any]
+    """Look-ups whose graph is there."""
+
+    def dropped(self) -> None:
+        """The gradients of a table are dropped."""
+
+
 class TableRows:
     """Rows of one table in a step. `keys`: int64, in the order in which look-ups named them."""
 
-    def __init__(self, owner: StepRows, table: Table) -> None:
+    def __init__(self, owner: Owner, table: Table) -> None:
         self._owner = owner
         self.table = table
         self.parameter = RowParameter(torch.empty(0, table.dim, **_ROWS))
@@ -59,7 +73,7 @@ class TableRows:
         """Version of the parameter: it rises when a program writes values into it."""
         self.summed = False
         """Whether a gradient has come since a program has dropped them."""
-        self._carried: tuple[Ints, Tensor] | None = None
+        self._carried: tuple[Ints, Tensor, Counted] | None = None
         """Gradients of the step before that nobody has dropped: PyTorch would go on adding to them."""
         self._clear()
 
@@ -72,6 +86,7 @@ class TableRows:
         self._sorted: Ints = self.keys
         self._at: Ints = self.keys
         """Positions of the sorted keys."""
+        self.seen = Sightings()
         self._plain = False
         """True when these are 0, 1, 2 and so on."""
         self._buffer = torch.empty(0, self.table.dim, **_ROWS)
@@ -148,7 +163,8 @@ class TableRows:
         self.stale = False
         gradient = self.gradient
         if gradient is not None and self.touched.any():
-            self._carried = self.keys[self.touched], gradient[torch.from_numpy(self.touched)]
+            seen = self.seen.of(self.touched)
+            self._carried = self.keys[self.touched], gradient[torch.from_numpy(self.touched)], seen
         self._clear()
 
     def unknown(self, unique: Ints) -> Ints:
@@ -251,8 +267,16 @@ class TableRows:
 
     # ---- gradients
 
-    def add(self, unique: Ints, at: Ints, generation: int, missing: int | None, gradient: Tensor) -> None:
-        """Adds the gradient of a look-up, len(unique) x dim, on the CPU."""
+    def add(
+        self,
+        unique: Ints,
+        at: Ints,
+        generation: int,
+        missing: int | None,
+        gradient: Tensor,
+        seen: Occurrences | None = None,
+    ) -> None:
+        """Adds the gradient of a look-up, len(unique) x dim, on the CPU. `seen`: if its layer counts."""
         self.renew()
         if generation != self.generation:
             at = self.place(unique)
@@ -260,6 +284,7 @@ class TableRows:
         if missing is not None:
             gradient[missing] = 0
         self._add(at, gradient)
+        self.seen.add(at, None if seen is None else seen.within(self.seen))
         self.touched[at if len(at) < len(self.keys) else slice(None)] = True
         if missing is not None:
             self.touched[at[missing]] = False
@@ -280,14 +305,16 @@ class TableRows:
             self.gradient = sum_
         sum_.index_add_(0, torch.from_numpy(at), gradient)
 
-    def put(self, keys: Ints, gradient: Tensor) -> None:
-        """Has the gradient be this one, of sorted keys that may not be known here."""
+    def put(self, keys: Ints, gradient: Tensor, counts: Counted = None) -> None:
+        """Has the gradient and counts be these, of sorted keys that may not be known here."""
         at = self._find(keys)
         if (at < 0).any():
             at = self._append_new(keys, at, None)
         self.gradient = None
         self.touched[:] = False
+        self.seen = Sightings()
         self._add(at, gradient)
+        self.seen.add(at, counts)
         self.touched[at] = True
 
     def merge(self) -> None:
@@ -297,10 +324,11 @@ class TableRows:
         if self._owner.synchronous:
             text = "gradients of the step before are still there: call zero_grad() of the RowOptimizer"
             raise Error("BAD_ARGUMENT", text)
-        (keys, gradient), self._carried = self._carried, None
+        (keys, gradient, counts), self._carried = self._carried, None
         order = np.argsort(keys)
         at = self.place(keys[order])
         self._add(at, gradient[torch.from_numpy(order)])
+        self.seen.add(at, None if counts is None else counts[order])
         self.touched[at] = True
 
     def zero(self, set_to_none: bool) -> None:
@@ -311,20 +339,22 @@ class TableRows:
             return
         self.summed = False
         self._carried = None
+        self.seen = Sightings()
         if self.gradient is not None:
             self.gradient.zero_()
 
     def _dropped(self) -> None:
         self.summed = False
         self._carried = None
+        self.seen = Sightings()
         self.touched[:] = False
 
-    def gradients(self) -> tuple[Ints, Tensor]:
-        """Keys that have gradients, each once, and these gradients, len(keys) x dim."""
+    def gradients(self) -> tuple[Ints, Tensor, Counted]:
+        """Keys that have gradients, each once, these gradients, len(keys) x dim, and counts of the keys."""
         request = self.request()
         if request is None:
-            return np.empty(0, np.int64), torch.empty(0, self.table.dim, **_ROWS)
-        return request[1].view(np.int64), torch.from_numpy(request[2])
+            return np.empty(0, np.int64), torch.empty(0, self.table.dim, **_ROWS), None
+        return request.keys.view(np.int64), torch.from_numpy(request.rows), request.counts
 
     def request(self) -> Request | None:
         """Keys that have gradients, each once, and these gradients; None: there are none."""
@@ -335,9 +365,10 @@ class TableRows:
         if gradient is None or not self.touched.any():
             return None
         rows = gradient.detach().numpy()
+        counts = self.seen.of(self.touched)
         if self.touched.all():
-            return self.table, self.keys.view(np.uint64), rows
-        return self.table, self.keys[self.touched].view(np.uint64), rows[self.touched]
+            return Request(self.table, self.keys.view(np.uint64), rows, counts)
+        return Request(self.table, self.keys[self.touched].view(np.uint64), rows[self.touched], counts)
 
 
 def _of(keys: Ints, rows: Rows, asked: Ints) -> Rows:
@@ -347,102 +378,3 @@ def _of(keys: Ints, rows: Rows, asked: Ints) -> Rows:
     at = np.searchsorted(keys, asked)
     assert len(asked) == 0 or (at[-1] < len(keys) and np.array_equal(keys[at], asked))
     return rows[at]
-
-
-class StepRows:
-    """Rows of all tables in the steps of one RowOptimizer, or of one `kintsugi.torch.step`."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.tables: dict[str, TableRows] = {}
-        self.lock = RLock()
-        self.synchronous = False
-        """True when ranks average their gradients."""
-        self.before_look: Callable[[], None] | None = None
-        """Called before anybody looks at a gradient: ranks average them."""
-        self.before_add: Callable[[], None] | None = None
-        """Called before a gradient is added; may refuse it."""
-        self.alive: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Look-ups whose graph is there."""
-        self.origin: Step | None = None
-        """The batch of a RangeDataset that the gradients come from."""
-        self.on_dropped: Callable[[], None] | None = None
-        """Told when no gradient is left, or all are zero: a step may begin anew."""
-        self.thread = get_ident()
-        _every.add(self)
-
-    def of(self, table: Table) -> TableRows:
-        """The rows of a table."""
-        rows = self.tables.get(table.name)
-        if rows is None:
-            rows = self.tables.setdefault(table.name, TableRows(self, table))
-        return rows
-
-    def unknown(self, table: Table, unique: Ints) -> Ints:
-        """Keys of a table that have no value in this step, of sorted ones."""
-        with self.lock:
-            return self.of(table).unknown(unique)
-
-    def refuse_others(self, names: Iterable[str]) -> None:
-        """@raises Error BAD_ARGUMENT: gradients of these tables wait in another step: one would be two."""
-        name = waiting(self.client, names, besides=self)
-        if name is not None:
-            text = (
-                f"table {name!r} has gradients in two steps: its layers have several RowOptimizers, or one "
-            )
-            text += "was made after backward. Make one for all layers of a table, or call zero_grad() of the "
-            raise Error("BAD_ARGUMENT", text + "one that does not step")
-
-    def zero(self, set_to_none: bool = True, tables: Iterable[Table] | None = None) -> None:
-        """Drops the gradients of tables, or has them be zero; None: of all.
-
-        The push of a batch names the keys of its samples and no others, so in a batch they are dropped.
-        """
-        with self.lock:
-            current = steps_of(self.client).current
-            of_batch = self.origin is not None or (current is not None and current.rows is None)
-            for rows in self.tables.values() if tables is None else map(self.of, tables):
-                rows.zero(set_to_none or of_batch)
-            self.dropped()
-
-    def dropped(self) -> None:
-        """The gradients of a table are dropped. The step begins anew when no table has any."""
-        if not any(rows.summed for rows in self.tables.values()):
-            self.origin = None
-            if self.on_dropped is not None:
-                self.on_dropped()
-
-    def end(self) -> None:
-        """Ends a step: rows change at the job, so look-ups pull them again."""
-        for rows in self.tables.values():
-            rows.stale = True
-        rows_changed(self.client, list(self.tables), here=True)
-
-
-_every: weakref.WeakSet[StepRows] = weakref.WeakSet()
-
-
-def waiting(client: Client, names: Iterable[str], besides: StepRows | None = None) -> str | None:
-    """Names one of these tables whose gradients wait for a step of this thread; None: there is none."""
-    if _waiting(client, names, besides) is None:
-        return None
-    gc.collect()  # what nobody has any more, but for cycles, waits for no step
-    return _waiting(client, names, besides)
-
-
-def _waiting(client: Client, names: Iterable[str], besides: StepRows | None) -> str | None:
-    for each in list(_every):
-        if each is not besides and each.client is client and each.thread == get_ident():
-            for name in names:
-                if name in each.tables and each.tables[name].is_fresh:
-                    return name
-    return None
-
-
-def rows_changed(client: Client, names: Sequence[str], *, here: bool = False) -> None:
-    """Rows of these tables change at the job: look-ups, `here` those of this thread, pull them again."""
-    for each in list(_every):
-        if each.client is client and (not here or each.thread == get_ident()):
-            for name in names:
-                if name in each.tables:
-                    each.tables[name].stale = True

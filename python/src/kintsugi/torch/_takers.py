@@ -15,10 +15,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .._client import Client
 from .._errors import Error
-from .._steps import Step, Steps, steps_of
+from .._steps import Request, Step, Steps, steps_of
 from .._tables import Table
 from ._layer import Anchor, Layer, optimizer_of, rate_of
-from ._rows import Ints, StepRows, rows_changed, waiting
+from ._rows import Ints
+from ._sightings import Occurrences
+from ._step_rows import StepRows, rows_changed, waiting
 from ._watch import current_pass, is_functional, is_grad_call, is_scaled, level_of_program
 
 
@@ -51,11 +53,15 @@ def rows_for(layer: Layer) -> StepRows | None:
 class Looked:
     """The keys of one look-up, for its gradient."""
 
-    def __init__(self, layer: Layer, table: Table, unique: Ints, missing: int | None) -> None:
+    def __init__(
+        self, layer: Layer, table: Table, unique: Ints, missing: int | None, seen: Occurrences | None
+    ) -> None:
+        """`seen`: None where the layer does not count, or nobody needs it."""
         self.layer = layer
         self.table = table
         self.unique = unique
         self.missing = missing
+        self.seen = seen
         self.at: Ints = np.empty(0, np.int64)
         self.generation = -1
         self.step = steps_of(layer.client).current
@@ -135,7 +141,8 @@ class Looked:
                     text += "own; take micro-batches as parts of a batch, and call step() or zero_grad()"
                     raise Error("BAD_ARGUMENT", text)
                 rows.origin = self.step
-            rows.of(self.table).add(self.unique, self.at, self.generation, self.missing, gradient)
+            of_table = rows.of(self.table)
+            of_table.add(self.unique, self.at, self.generation, self.missing, gradient, self.seen)
 
     def _rate(self, rows: StepRows) -> None:
         of_table, rate = rows.of(self.table), rate_of(self.layer.lr)
@@ -162,10 +169,9 @@ class Looked:
         if waiting(self.layer.client, [self.table.name]) is not None:
             self._refuse_both()
         self._check_accumulation(number)
-        keys, rows = self.unique.view(np.uint64), gradient.numpy()
         rate = rate_of(self.layer.lr)
         if self.step is not None:
-            self.step.add(self.table, keys, rows, rate, fused=True)
+            self._give(self.step, gradient, rate)
             return
         steps = steps_of(self.layer.client)
         step = steps.fused.get(number)
@@ -176,8 +182,13 @@ class Looked:
             torch.autograd.Variable._execution_engine.queue_callback(
                 functools.partial(_push_fused, steps, number)
             )
-        step.add(self.table, keys, rows, rate, fused=True)
+        self._give(step, gradient, rate)
         step.anchors.append(self.layer.own_anchor)
+
+    def _give(self, step: Step, gradient: Tensor, rate: float | None) -> None:
+        counts = None if self.seen is None else self.seen.within(step)
+        request = Request(self.table, self.unique.view(np.uint64), gradient.numpy(), counts)
+        step.add(request, rate, fused=True)
 
     def _refuse_both(self) -> None:
         steps_of(self.layer.client).drop()
@@ -218,7 +229,7 @@ def _push_fused(steps: Steps, number: int) -> None:
     steps.hold(step)
     client = steps.client
     if client is not None:
-        rows_changed(client, [table.name for table, *_ in step.requests()], here=True)
+        rows_changed(client, [each.table.name for each in step.requests()], here=True)
     if not all(anchor.managed for anchor in step.anchors):
         steps.release()
 
@@ -278,7 +289,7 @@ def step(client: Client) -> Iterator[None]:
             if request is not None:
                 requests.append(request)
                 rates.append(rows.tables[name].lr)
-        rows.refuse_others([table.name for table, *_ in requests])
+        rows.refuse_others([each.table.name for each in requests])
         mine.closed = True
         steps.push(requests, rates)
         rows.end()
