@@ -11,10 +11,11 @@ from threading import Lock
 
 import numpy.typing as npt
 
-from ._arrays import Keys, Rate, keys_of
+from ._arrays import Keys, keys_of
 from ._checks import entries, integer
 from ._dataset import Dataset, Lease
 from ._errors import Error
+from ._extras import Rate
 from ._tables import Table, Tables
 
 
