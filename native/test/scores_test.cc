@@ -84,6 +84,64 @@ TEST(rows_of_the_lowest_score_make_room) {
   CHECK_EQ(shard->stats()[0].counts.displaced, 50u);
 }
 
+// Pushes look at all rows of tables that are so small.
+TEST(pushes_in_any_order_displace_the_rows_of_the_lowest_score) {
+  struct Row {
+    float score = 0;
+    std::uint32_t last = 0, seen = 0;
+  };
+  constexpr std::size_t kMost = 30;
+  std::size_t displaced = 0;
+  for (std::uint64_t round = 0; round < 30; round++) {
+    const TableSpec spec = living(scored(kMost));
+    auto shard = shardWith(spec);
+    Random random(seed * 1000 + round);
+    std::map<std::uint64_t, Row> rows;
+    for (std::uint32_t step = 1; step <= 150; step++) {
+      PartData part = gradients(spec, {});
+      const bool brings = random.chance(70);
+      std::map<std::uint64_t, float> scores;
+      for (std::uint32_t n = 1 + random.below(6); n; n--) {
+        const std::uint64_t key = random.below(80);
+        // Few scores, so that many are equal.
+        const float score = static_cast<float>(random.below(7)) - 3;
+        part.keys.push_back(key);
+        if (brings) part.scores.push_back(score);
+        const auto [at, isFirst] = scores.try_emplace(key, score);
+        at->second = std::max(at->second, score);
+        rows[key].last = step;
+        rows[key].seen++;
+      }
+      for (const auto& [key, score] : scores)
+        if (brings) rows[key].score = score;
+      part.rows.assign(part.keys.size() * spec.dim, 0.5f);
+      pushed(*shard, part);
+      const auto idle = [&](const Row& row) {
+        return static_cast<float>(step - row.last) / static_cast<float>(row.seen);
+      };
+      std::vector<Row> gone;
+      const std::size_t before = rows.size();
+      for (auto at = rows.begin(); at != rows.end();) {
+        const auto each = at++;
+        if (has(*shard, spec, each->first)) continue;
+        CHECK(each->second.last < step);
+        gone.push_back(each->second);
+        rows.erase(each);
+      }
+      CHECK_EQ(gone.size(), before > kMost ? before - kMost : 0);
+      for (const auto& [key, row] : rows) {
+        CHECK(scoreOf(*shard, spec, key) == row.score);
+        for (const Row& other : gone)
+          CHECK(row.last == step || row.score > other.score ||
+                (row.score == other.score && idle(row) <= idle(other)));
+      }
+      displaced += gone.size();
+      if (random.chance(70)) flushed(*shard);
+    }
+  }
+  CHECK(displaced > 2000);
+}
+
 TEST(of_equal_scores_the_row_goes_that_was_not_seen_for_long) {
   const TableSpec spec = living(scored(60));
   auto shard = shardWith(spec);
