@@ -1,5 +1,5 @@
-// What a push says of its keys beside gradients: how often it has seen them, and the scores of their rows. A
-// score is a word of the row like those of its life. It stays until a push brings another one.
+// Scores of rows. A push brings them beside its gradients. A score is a word of the row like those of its
+// life, and stays until a push brings another one.
 #include <algorithm>
 
 #include "engine/shard.h"
@@ -30,7 +30,7 @@ void Shard::scoreRows(const RequestTable& r, const Plan& plan, std::size_t disti
 }
 
 void Shard::Plan::keep(const RequestTable& r, std::size_t i, std::size_t to) {
-  // They may have moved before.
+  // The arrays of a push that was cut before are those that they are moved to.
   const auto move = [&](const std::uint8_t* from, std::size_t size, std::vector<std::uint8_t>& into) {
     if (!from) return;
     if (into.size() < r.count * size) into.resize(r.count * size);

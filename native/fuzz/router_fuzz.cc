@@ -136,7 +136,8 @@ void splitCalls(Input& in) {
         const Call& call = calls[piece.call];
         CHECK(piece.start < piece.end && piece.end <= call.keyCount);
         parts.push_back({call.table, call.width, call.keys, call.rows, call.keyCount,
-                         orders[piece.call].data(), piece.start, piece.end, call.lr, call.counts, call.scores});
+                         orders[piece.call].data(), piece.start, piece.end, call.lr, call.counts,
+                         call.scores});
         if (counted && piece.call == tables) {
           CHECK(j + 1 == each.pieces && piece.start == each.shard && piece.end == each.shard + 1);
           continue;

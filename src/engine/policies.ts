@@ -19,8 +19,8 @@ export interface TablePolicy {
   /** The same where nearly all of a PS's `--memory` is used. */
   memory?: true | undefined;
   /**
-   * Pushes may give rows scores, and of the rows that `maxRows` or `memory` looks at those of the lowest score
-   * go first. From the creation of the table on, or never.
+   * Pushes may give rows scores, and of the rows that `maxRows` or `memory` looks at, those of the lowest
+   * score go first. From the creation of the table on, or never.
    */
   score?: true | undefined;
   /** Gradients change a row from this sighting on. Before, it reads as its initial value. */

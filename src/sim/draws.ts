@@ -1,4 +1,4 @@
-/** What schedules draw from randomness of its own, so that others are the same with and without it. */
+/** Schedules draw these from randomness of its own, so that others are the same with and without it. */
 import type { SimConfig } from './config.js';
 import { Random } from './random.js';
 

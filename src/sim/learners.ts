@@ -247,7 +247,7 @@ const score = (number: number): number | undefined =>
   number % 3 === 0 ? undefined : fround((((number * 5) % 7) - 3) * 0.1);
 
 /** The score after these pushes, of a row that began with the first of them. */
-export function scoreAfter(learner: Learner, numbers: readonly number[]): number {
+function scoreAfter(learner: Learner, numbers: readonly number[]): number {
   return numbers.reduce((now, number) => learner.score?.(number) ?? now, 0);
 }
 

@@ -1,4 +1,4 @@
-"""What a push brings beside keys and gradients: a learning rate, counts of its keys, and their scores."""
+"""A push brings more than keys and gradients: a learning rate, counts of its keys, and their scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_COUNT = 2**32 - 1
 
 @dataclass(frozen=True)
 class Extras:
-    """What a push brings of the keys of one table."""
+    """A push brings these for the keys of one table."""
 
     lr: float | None = None
     """Learning rate, in place of the table's."""
@@ -39,16 +39,16 @@ class Extras:
 
     @property
     def arrays(self) -> list[npt.NDArray[Any]]:
-        """Those that follow the rows, in order."""
+        """Arrays that follow the rows, in order."""
         return [array for array in (self.counts, self.scores) if array is not None]
 
     def of(self, where: npt.NDArray[np.bool_]) -> Extras:
-        """Of some of the keys."""
+        """The extras of some of the keys."""
         counts = None if self.counts is None else self.counts[where]
         return Extras(self.lr, counts, None if self.scores is None else self.scores[where])
 
     def summed(self, inverse: npt.NDArray[Any], distinct: int, policy: Policy | None) -> Extras:
-        """Of `distinct` keys, with the place of each key among them: seen as often as they come."""
+        """The extras of `distinct` keys, seen as often as they come. `inverse`: places of all keys."""
         counts = scores = None
         if policy is not None:
             sums = np.bincount(inverse, self.counts, distinct)
@@ -61,14 +61,14 @@ class Extras:
 
 @dataclass(frozen=True)
 class Given:
-    """What a caller gives of one table."""
+    """A caller gives these for one table."""
 
     lr: float | None
     counts: npt.ArrayLike | None
     scores: npt.ArrayLike | None
 
     def checked(self, table: str, policy: Policy | None, count: int) -> Extras:
-        """Of `count` keys. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
+        """The extras of `count` keys. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
         counts, scores = _counts_of(self.counts, count), _scores_of(self.scores, count)
         if scores is not None and (policy is None or not policy.score):
             text = "its rows have no scores: it takes them where it was created with Policy(score=True)"
@@ -78,7 +78,7 @@ class Given:
 
 
 def each_of(lr: Rate, counts: Counts, scores: Scores, tables: int) -> list[Given]:
-    """What is given of each of some tables. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
+    """The extras that are given for some tables, of each. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
     each = zip(
         _rates_of(lr, tables),
         _listed(counts, "counts", tables),

@@ -49,7 +49,7 @@ class Call:
     width: int
     rows: Rows | None = None
     extras: Extras = NOTHING
-    """Of a push."""
+    """A push has some."""
 
     def described(self, keys_at: int, rows_at: int, extras_at: Sequence[int]) -> list[Any]:
         """The entry of this table in the message. `extras_at`: of each of the arrays of `extras`."""

@@ -1,4 +1,4 @@
-/** What a push brings of its keys beside gradients: a learning rate, how often each was seen, and its score. */
+/** A push brings more than keys and gradients: a learning rate, and counts and scores of the keys. */
 import { KintsugiError } from '../../common/errors.js';
 import type { SplitCall } from '../../engine/native.js';
 import { pushRateProblem } from '../../engine/optimizers.js';

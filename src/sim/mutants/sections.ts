@@ -45,7 +45,7 @@ export const taken = (edit: string) => ({
   to: `const status = push(${EDITED}(section, ${edit}));`,
 });
 
-/** One in which a client sends it when it sends a push again. The section has as many bytes as before. */
+/** A mutant in which a client sends that when it sends a push again. The section keeps its length. */
 export const sentAgain = (edit: string) => ({
   file: 'client/client',
   from: 'this.ask(messages, shard, unacknowledged[i])',

@@ -234,7 +234,7 @@ describe('restore --only-lost', () => {
     expect(cluster.scheduler!.status().redundancy).toBe('lost');
   });
 
-  it('refuses a checkpoint whose rows have a score where those of the job have none, or the other way round', () => {
+  it('refuses a checkpoint whose rows have scores where those of the job have none, or the reverse', () => {
     const [scored, unscored] = [{ maxRows: 9, score: true as const }, { maxRows: 9 }];
     for (const policy of [scored, unscored]) {
       lost({ tables: [{ ...tableSpec('t'), policy }] });

@@ -55,7 +55,7 @@ it('rows of the lowest score make room, in all places where the rows are', async
   onTestFinished(() => replica.close());
   const dear = range(0, 40);
   await pushed(table, dear, (key) => 10 + key);
-  // Others are seen later, and more often.
+  // Later rows are seen more often.
   for (let step = 0; step < 30; step++) await pushed(table, range(1000 + step * 20, 20), (key) => -key);
   expect((await keysIn(job)).slice(0, 40)).toEqual([...dear]);
   const lost = running.kill(1);
@@ -121,7 +121,7 @@ it('a checkpoint has the scores of rows, for any number of shards', async () => 
   }
 });
 
-it('of a key that comes twice the highest score counts, also in a push that is cut into sections', async () => {
+it('of a key that comes twice the highest counts, also in a push that is cut into sections', async () => {
   const job = await client((await cluster({ code: 'none', ps: 1 })).address);
   const table = await job.createTable({ name: 'items', ...COUNTING, policy: SCORED });
   const few = BigUint64Array.of(1n, 2n, 1n, 3n, 2n, 1n);
@@ -175,7 +175,7 @@ it('scores that say nothing are refused, and change nothing', async () => {
   const whole = job.assign([{ table: items, keys, gradients, scores: Float32Array.of(1, 1) }]);
   expect(await rejection(whole)).toMatchObject({ code: 'BAD_ARGUMENT' });
   expect(await items.pull(keys)).toEqual(new Float32Array(2 * DIM));
-  // What is set as a whole has its score in its row; a NaN is none.
+  // Whole rows bring their scores; a NaN is none.
   const width = gradients.length / 2;
   gradients[width - 3] = 7;
   gradients[2 * width - 3] = Number.NaN;
