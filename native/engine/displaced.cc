@@ -4,6 +4,7 @@
 // the lowest score go before all others.
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "engine/shard.h"
 
@@ -26,6 +27,15 @@ static constexpr std::size_t kDisplacedPerKey = 2;
 static constexpr std::size_t kFreePart = 32, kMostFreePart = 4;
 /** Memory is short, too, if this part more of rows would not fit. */
 static constexpr std::uint32_t kGrowthPart = 8;
+
+/** Rows that came together lie together, and often have like scores: so looks are spread over all slots, each
+ * of which comes once in as many looks. */
+static std::uint32_t spread(std::uint32_t slots) {
+  constexpr double kGolden = 0.6180339887;
+  auto step = std::max(1u, static_cast<std::uint32_t>(slots * kGolden));
+  while (std::gcd(step, slots) != 1) step++;
+  return step;
+}
 
 std::uint32_t Table::surplusOf(std::size_t newKeys, bool tight) const {
   const LifePolicy& policy = spec_.policy;
@@ -52,10 +62,12 @@ void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::ui
                      const std::vector<std::uint32_t>& kept) {
   const std::size_t known = slots.size();
   candidates_.clear();
+  const std::uint32_t all = keySlots(), step = hasScores() ? spread(all) : 1;
   std::size_t looks = std::min(extent_ - std::size_t{first_}, kLeastSwept + kCandidates * (count - known));
   for (; looks; looks--) {
     if (hand_ < first_ || hand_ >= extent_) hand_ = first_;
-    const std::uint32_t slot = hand_++;
+    const std::uint32_t slot = hand_;
+    hand_ = hasScores() ? first_ + (slot - first_ + step) % all : slot + 1;
     if (!tags()[slot] || absent_[kRows].has(shapes_[kRows].blockOfSlot(slot))) continue;
     if (std::binary_search(slots.data(), slots.data() + known, slot)) continue;
     if (std::binary_search(kept.begin(), kept.end(), slot)) continue;

@@ -248,6 +248,31 @@ TEST(keys_that_get_no_row_take_their_scores_with_them) {
   CHECK(found > 200);
 }
 
+TEST(rows_of_a_high_score_stay_where_memory_is_short) {
+  LifePolicy policy;
+  policy.forMemory = true;
+  policy.score = true;
+  const TableSpec spec = living(policy);
+  Shard shard(std::make_shared<Memory>(1 << 20), 0, 1, 1);
+  CHECK(!shard.addTable(spec));
+  const std::vector<std::uint64_t> dear = range(0, 500);
+  pushed(shard, withScores(spec, dear, std::vector<float>(dear.size(), 1)));
+  std::uint64_t next = 1000;
+  // Some pushes have so many new keys that they end the batch, with the rows that go for them.
+  int ended = 0;
+  for (int step = 0; step < 1500; step++) {
+    const std::size_t count = step % 10 ? 15u : 300u + static_cast<std::uint32_t>(step) * 37 % 3000;
+    std::vector<float> scores(count, -1);
+    ended += pushed(shard, withScores(spec, range(next, count), scores));
+    next += count;
+    if (step % 3 == 0) flushed(shard);
+  }
+  CHECK(ended > 0);
+  CHECK(shard.stats()[0].counts.displaced > 50'000);
+  CHECK_EQ(shard.stats()[0].counts.refused, 0u);
+  for (const std::uint64_t key : dear) CHECK(scoreOf(shard, spec, key) == 1);
+}
+
 TEST(a_row_that_is_given_as_a_whole_brings_its_score) {
   const TableSpec spec = living(scored(100));
   auto shard = shardWith(spec);
