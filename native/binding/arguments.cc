@@ -35,6 +35,16 @@ bool toCounts(Napi::Value value, std::size_t keys, const std::uint32_t*& out) {
   return array.ElementLength() == keys;
 }
 
+bool toScores(Napi::Value value, std::size_t keys, const float*& out) {
+  out = nullptr;
+  if (value.IsUndefined()) return true;
+  if (!is(value, napi_float32_array)) return false;
+  const auto array = value.As<Napi::Float32Array>();
+  static const float kNothing = 0;  // an empty array may have no address
+  out = array.Data() ? array.Data() : &kNothing;
+  return array.ElementLength() == keys;
+}
+
 bool toRate(Napi::Value value, std::uint32_t& out) {
   out = kNoRate;
   if (value.IsEmpty()) return false;
@@ -283,9 +293,13 @@ bool readPolicy(Napi::Value value, LifePolicy& out) {
   const Napi::Value memory = object.Get("memory");
   if (!memory.IsUndefined() && !(memory.IsBoolean() && memory.As<Napi::Boolean>().Value())) return false;
   out.forMemory = !memory.IsUndefined();
+  const Napi::Value score = object.Get("score");
+  if (!score.IsUndefined() && !(score.IsBoolean() && score.As<Napi::Boolean>().Value())) return false;
+  out.score = !score.IsUndefined();
   return readLife(object, "ttl", out.ttl) && readLife(object, "counter", out.admitAt) &&
          readMaxRows(object, out.maxRows) && readChance(object, out.chance) &&
-         readFilter(object.Get("bloom"), out.filter) && (!out.chance || !out.filter.admitAt) && out.any();
+         readFilter(object.Get("bloom"), out.filter) && (!out.chance || !out.filter.admitAt) && out.any() &&
+         (!out.score || out.maxRows || out.forMemory);
 }
 
 bool readTable(Napi::Value value, TableSpec& out) {

@@ -73,6 +73,8 @@ bool toU32(Napi::Value value, std::uint32_t limit, std::uint32_t& out);
 bool toRate(Napi::Value value, std::uint32_t& out);
 /** Counts of the keys of a push; undefined: there are none, nullptr. */
 bool toCounts(Napi::Value value, std::size_t keys, const std::uint32_t*& out);
+/** The same for scores. Whether they are finite is asked where they arrive. */
+bool toScores(Napi::Value value, std::size_t keys, const float*& out);
 
 /** True for a typed array of this kind. */
 inline bool is(Napi::Value value, napi_typedarray_type type) {

@@ -50,7 +50,8 @@ bool readPart(Napi::Value value, SectionPart& part) {
   if (!toRate(object.Get("lr"), part.lr)) return false;
   if (start > end || end > orderArray.ElementLength()) return false;
   if (!toCounts(object.Get("counts"), part.keyCount, part.counts)) return false;
-  if (rows.IsUndefined()) return part.lr == kNoRate && !part.counts;
+  if (!toScores(object.Get("scores"), part.keyCount, part.scores)) return false;
+  if (rows.IsUndefined()) return part.lr == kNoRate && !part.counts && !part.scores;
   if (!is(rows, napi_float32_array)) return false;
   const auto rowArray = rows.As<Napi::Float32Array>();
   static const float kNothing = 0;  // an empty array may have no address, and nullptr means a pull

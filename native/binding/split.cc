@@ -10,7 +10,7 @@
 namespace kintsugi::binding {
 namespace {
 
-/** Reads { table, width, keys, rows?, lr?, counts? }. */
+/** Reads { table, width, keys, rows?, lr?, counts?, scores? }. */
 bool readCall(Napi::Value value, Call& call) {
   if (!value.IsObject()) return false;
   const auto object = value.As<Napi::Object>();
@@ -25,7 +25,8 @@ bool readCall(Napi::Value value, Call& call) {
   call.rows = nullptr;
   if (!toRate(object.Get("lr"), call.lr)) return false;
   if (!toCounts(object.Get("counts"), call.keyCount, call.counts)) return false;
-  if (rows.IsUndefined()) return call.lr == kNoRate && !call.counts;
+  if (!toScores(object.Get("scores"), call.keyCount, call.scores)) return false;
+  if (rows.IsUndefined()) return call.lr == kNoRate && !call.counts && !call.scores;
   if (!is(rows, napi_float32_array)) return false;
   const auto rowArray = rows.As<Napi::Float32Array>();
   static const float kNothing = 0;
@@ -156,8 +157,8 @@ bool partsOf(const SplitArrays& arrays, const SplitSection& section, const std::
     if (!arrays.piece(section.firstPiece + i, calls.size(), piece)) return false;
     const Call& call = calls[piece.call];
     parts[i] = {
-        call.table,  call.width, call.keys, call.rows,  call.keyCount, arrays.orders[piece.call].Data(),
-        piece.start, piece.end,  call.lr,   call.counts};
+        call.table,  call.width, call.keys, call.rows,   call.keyCount, arrays.orders[piece.call].Data(),
+        piece.start, piece.end,  call.lr,   call.counts, call.scores};
   }
   return true;
 }

@@ -1,18 +1,24 @@
 // Rows that make room for others: a table with `maxRows` or `forMemory` takes away rows that were not seen
 // for long, or seldom, in the delta of the push that brings new ones. By age alone, keys that come once take
-// the place of those that come often (bench/LOG.md, "Room for new rows").
+// the place of those that come often (bench/LOG.md, "Room for new rows"). Where rows have scores, those of
+// the lowest score go before all others.
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 #include "engine/shard.h"
 
 namespace kintsugi {
 
-/** The row that was idle for longest of so many slots goes: steps since it was seen, for each sighting. */
+/** The row that was idle for longest of so many slots goes: steps since it was seen, for each sighting. Where
+ * rows have scores, the lowest of so many, and of equal ones that which was idle for longest. */
 static constexpr std::size_t kCandidates = 8;
 /** A row that was seen more often is worth no more: so rows that were seen very often go at last, too. */
 static constexpr std::uint32_t kMostCounted = 1024;
 /** Steps that no row is idle for. */
 static constexpr float kGoneIdle = 1e30f;
+/** No score is lower: that of rows that are gone. */
+static constexpr float kLowest = -std::numeric_limits<float>::infinity();
 /** A push displaces `leastSwept` rows in any case, and further ones for each of its new keys: a table may
  * have got too many rows at once, as by a restore. */
 static constexpr std::size_t kDisplacedPerKey = 2;
@@ -21,6 +27,15 @@ static constexpr std::size_t kDisplacedPerKey = 2;
 static constexpr std::size_t kFreePart = 32, kMostFreePart = 4;
 /** Memory is short, too, if this part more of rows would not fit. */
 static constexpr std::uint32_t kGrowthPart = 8;
+
+/** Rows that came together lie together, and often have like scores: so looks are spread over all slots, each
+ * of which comes once in as many looks. */
+static std::uint32_t spread(std::uint32_t slots) {
+  constexpr double kGolden = 0.6180339887;
+  auto step = std::max(1u, static_cast<std::uint32_t>(slots * kGolden));
+  while (std::gcd(step, slots) != 1) step++;
+  return step;
+}
 
 std::uint32_t Table::surplusOf(std::size_t newKeys, bool tight) const {
   const LifePolicy& policy = spec_.policy;
@@ -47,10 +62,12 @@ void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::ui
                      const std::vector<std::uint32_t>& kept) {
   const std::size_t known = slots.size();
   candidates_.clear();
+  const std::uint32_t all = keySlots(), step = hasScores() ? spread(all) : 1;
   std::size_t looks = std::min(extent_ - std::size_t{first_}, kLeastSwept + kCandidates * (count - known));
   for (; looks; looks--) {
     if (hand_ < first_ || hand_ >= extent_) hand_ = first_;
-    const std::uint32_t slot = hand_++;
+    const std::uint32_t slot = hand_;
+    hand_ = hasScores() ? first_ + (slot - first_ + step) % all : slot + 1;
     if (!tags()[slot] || absent_[kRows].has(shapes_[kRows].blockOfSlot(slot))) continue;
     if (std::binary_search(slots.data(), slots.data() + known, slot)) continue;
     if (std::binary_search(kept.begin(), kept.end(), slot)) continue;
@@ -61,11 +78,13 @@ void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::ui
     const float idle = isGone(slot, this->clock())
                            ? kGoneIdle
                            : age / static_cast<float>(std::clamp(life.sightings, 1u, kMostCounted));
-    candidates_.push_back({idle, slot});
+    const float score = !hasScores() ? 0 : idle < kGoneIdle ? scoreOf(slot) : kLowest;
+    candidates_.push_back({score, idle, slot});
   }
   count = std::min(count - known, candidates_.size());
   const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(count);
   std::nth_element(candidates_.begin(), end, candidates_.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.score != b.score) return a.score < b.score;
     return a.idle != b.idle ? a.idle > b.idle : a.slot < b.slot;
   });
   for (auto each = candidates_.begin(); each != end; ++each) {
@@ -116,22 +135,13 @@ void Shard::keepFitting(RequestTable& r, Plan& plan) {
   if (plan.newTags.size() <= fitting) return;
   plan.unfit = plan.newTags.size() - fitting;
   plan.newTags.resize(fitting);
-  const std::size_t bytes = std::size_t{r.width} * 4;
   std::size_t kept = 0;
-  plan.kept.resize(plan.tags.size() * bytes);
   for (std::size_t i = 0; i < plan.tags.size(); i++) {
     const std::uint32_t slot = plan.slots[i];
     if (slot >= t.extent() || (!fitting && !t.tags()[slot])) continue;
-    plan.tags[kept] = plan.tags[i];
-    plan.slots[kept] = slot;
-    plan.keepCount(r, i, kept);
-    std::memmove(plan.kept.data() + kept++ * bytes, r.rows + i * bytes, bytes);
+    plan.keep(r, i, kept++);
   }
-  plan.tags.resize(kept);
-  plan.slots.resize(kept);
-  r.count = static_cast<std::uint32_t>(kept);
-  r.rows = plan.kept.data();
-  if (r.counts) r.counts = plan.keptCounts.data();
+  plan.keepOnly(r, kept);
 }
 
 }  // namespace kintsugi

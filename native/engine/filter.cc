@@ -162,21 +162,12 @@ void Shard::needFilter(Plan& plan) {
 
 // Their rows of the request move away, so that the others are a request like any other.
 void Shard::dropRefused(RequestTable& r, Plan& plan, const std::vector<std::uint32_t>& ranks) {
-  const std::size_t bytes = std::size_t{r.width} * 4;
-  plan.kept.resize(plan.tags.size() * bytes);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < plan.tags.size(); i++) {
     if (ranks[i] != kNone && !plan.unknown[ranks[i]].admitted) continue;
-    plan.tags[kept] = plan.tags[i];
-    plan.slots[kept] = plan.slots[i];
-    plan.keepCount(r, i, kept);
-    std::memcpy(plan.kept.data() + kept++ * bytes, r.rows + i * bytes, bytes);
+    plan.keep(r, i, kept++);
   }
-  plan.tags.resize(kept);
-  plan.slots.resize(kept);
-  r.count = static_cast<std::uint32_t>(kept);
-  r.rows = plan.kept.data();
-  if (r.counts) r.counts = plan.keptCounts.data();
+  plan.keepOnly(r, kept);
 }
 
 /** Changes a counter, with its part of the delta. */

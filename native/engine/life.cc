@@ -277,6 +277,7 @@ void Shard::takeLife(Table& t, std::uint32_t slot, std::uint32_t place) {
   Life life = t.given(slot);
   if (!life.sightings) life.sightings = std::max(1u, t.rule().admitAt());
   t.changeLife(slot, life, place);
+  if (t.hasScores()) t.changeScore(slot, t.scoreOf(slot), place);
   t.noteGiven(slot);
 }
 

@@ -43,6 +43,7 @@ Status Shard::checkHeads(const Request& request, bool isPush) {
     if (r.width != (request.mode ? spec.width() : spec.dim)) return Status::DimMismatch;
     if (r.lr != kNoRate && optimizerOf(spec.optimizer.kind).fixedRate) return Status::BadArgument;
     if (r.counts && !countsFit(*plans_[i].table, r)) return Status::BadArgument;
+    if (r.scores && !plans_[i].table->hasScores()) return Status::BadArgument;
   }
   return Status::Applied;
 }
@@ -318,6 +319,7 @@ void Shard::applyGradients(const RequestTable& r, Plan& plan) {
     kernels().stepRows(now, steps);
   }
   if (t.hasPolicy()) seeRows(plan, distinct);
+  if (r.scores) scoreRows(r, plan, distinct);
 }
 
 // Whole rows replace the rows that are there; of a repeated key the last row counts.

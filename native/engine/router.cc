@@ -43,6 +43,7 @@ std::size_t requestBytes(const std::vector<SectionPart>& parts) {
     bytes += count * 8;
     if (p.rows) bytes += alignUp(count * p.width * 4, 8);
     if (p.counts) bytes += alignUp(count * 4, 8);
+    if (p.scores) bytes += alignUp(count * 4, 8);
   }
   return bytes;
 }
@@ -60,8 +61,8 @@ bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, st
   std::uint8_t* at = head + parts.size() * kRequestTableBytes;
   for (const SectionPart& p : parts) {
     const std::size_t count = p.end - p.start, rowBytes = std::size_t{p.width} * 4;
-    const std::uint32_t header[4] = {p.table, static_cast<std::uint32_t>(count),
-                                     p.counts ? p.width | kHasCounts : p.width, p.lr};
+    const std::uint32_t extras = (p.counts ? kHasCounts : 0) | (p.scores ? kHasScores : 0);
+    const std::uint32_t header[4] = {p.table, static_cast<std::uint32_t>(count), p.width | extras, p.lr};
     std::memcpy(head, header, sizeof header);
     head += kRequestTableBytes;
     const std::uint32_t* order = p.order + p.start;
@@ -71,9 +72,13 @@ bool encodeRequest(std::uint32_t mode, const std::vector<SectionPart>& parts, st
     if (!p.rows) continue;
     kernels().gatherRows(at, reinterpret_cast<const std::uint8_t*>(p.rows), rowBytes, rowBytes, order, count);
     at = padded(at, count * rowBytes);
-    if (!p.counts) continue;
-    for (std::size_t i = 0; i < count; i++) storeAt(at, i, p.counts[order[i]]);
-    at = padded(at, count * 4);
+    const auto put = [&](const auto* numbers) {
+      if (!numbers) return;
+      for (std::size_t i = 0; i < count; i++) storeAt(at, i, numbers[order[i]]);
+      at = padded(at, count * 4);
+    };
+    put(p.counts);
+    put(p.scores);
   }
   return true;
 }
@@ -87,7 +92,7 @@ std::uint64_t rowBytes(const Call& call) { return 8 + std::uint64_t{call.width} 
 std::uint64_t pieceBytes(const Call& call, const Piece& piece) {
   const std::uint64_t count = piece.end - piece.start;
   return kRequestTableBytes + count * 8 + (call.rows ? alignUp(count * call.width * 4, 8) : 0) +
-         (call.counts ? alignUp(count * 4, 8) : 0);
+         (call.counts ? alignUp(count * 4, 8) : 0) + (call.scores ? alignUp(count * 4, 8) : 0);
 }
 
 /** Cuts what goes to one shard into sections. */

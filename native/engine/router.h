@@ -23,6 +23,7 @@ struct SectionPart {
   std::size_t start, end;
   std::uint32_t lr = 0;                   // of a push (sections.h)
   const std::uint32_t* counts = nullptr;  // of a push, a number for each key; nullptr: none (sections.h)
+  const float* scores = nullptr;          // the same, a finite score for each key
 };
 
 std::size_t requestBytes(const std::vector<SectionPart>& parts);
@@ -37,6 +38,7 @@ struct Call {
   std::size_t keyCount;
   std::uint32_t lr = 0;                   // of a push (sections.h)
   const std::uint32_t* counts = nullptr;  // of a push, a number for each key; nullptr: none (sections.h)
+  const float* scores = nullptr;          // the same, a finite score for each key
 };
 
 /** Keys order[start..end) of a call. */
@@ -69,10 +71,10 @@ struct SplitLimits {
 
 inline constexpr std::uint32_t kNoCall = 0xFFFFFFFF;
 
-/** Splits calls by shard. Where they are cut depends on keys and widths alone: counts add nothing to what
- * the limits are for. `order` and `starts` of each call come from `partition`, `nodes` has the node of
- * each shard. Every section gets one key of call `each`: that with the number of its shard; kNoCall: no call
- * is such. */
+/** Splits calls by shard. Where they are cut depends on keys and widths alone: counts and scores add nothing
+ * to what the limits are for. `order` and `starts` of each call come from `partition`, `nodes` has the node
+ * of each shard. Every section gets one key of call `each`: that with the number of its shard; kNoCall: no
+ * call is such. */
 void split(const std::vector<Call>& calls, const std::vector<const std::uint32_t*>& starts,
            const std::uint32_t* nodes, std::uint32_t shards, std::uint32_t each, SplitLimits limits,
            Split& out);

@@ -139,7 +139,10 @@ void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKey
   // The last row of a repeated key counts, and its age is taken once.
   std::sort(plan.slots.begin(), plan.slots.end());
   plan.slots.erase(std::unique(plan.slots.begin(), plan.slots.end()), plan.slots.end());
-  for (const std::uint32_t slot : plan.slots) t.setLife(slot, t.given(slot));
+  for (const std::uint32_t slot : plan.slots) {
+    t.setLife(slot, t.given(slot));
+    if (t.hasScores()) t.setScore(slot, t.scoreOf(slot));
+  }
   t.lookAgain();
   t.writeFirstRule();
 }

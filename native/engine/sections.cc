@@ -45,6 +45,14 @@ bool slotsBelow(const std::uint8_t* slots, std::uint32_t count, std::uint32_t ex
   return !count || highest < extent;
 }
 
+bool areFinite(const std::uint8_t* floats, std::uint32_t count) {
+  constexpr std::uint32_t kExponent = 0x7F800000;
+  bool finite = true;  // no branch per float
+  for (std::uint32_t i = 0; i < count; i++)
+    finite &= (loadAt<std::uint32_t>(floats, i) & kExponent) != kExponent;
+  return finite;
+}
+
 }  // namespace
 
 bool repeats(std::vector<std::uint32_t>& ids) {
@@ -66,13 +74,16 @@ bool parseRequest(View section, bool withRows, Request& out) {
   for (std::uint32_t t = 0; t < tables; t++) {
     const std::uint8_t* h = heads + t * kRequestTableBytes;
     const auto width = loadAt<std::uint32_t>(h, 2);
-    RequestTable r{
-        loadAt<std::uint32_t>(h, 0), loadAt<std::uint32_t>(h, 1), width & ~kHasCounts, nullptr, nullptr,
-        loadAt<std::uint32_t>(h, 3)};
+    RequestTable r{loadAt<std::uint32_t>(h, 0),
+                   loadAt<std::uint32_t>(h, 1),
+                   width & ~(kHasCounts | kHasScores),
+                   nullptr,
+                   nullptr,
+                   loadAt<std::uint32_t>(h, 3)};
     if (r.lr != kNoRate && (!gradients || !isRate(r.lr))) return false;
     if (r.width > kMaxStride / 4) return false;
-    const bool counted = width & kHasCounts;
-    if (counted && (!gradients || !r.width)) return false;
+    const bool counted = width & kHasCounts, scored = width & kHasScores;
+    if ((counted || scored) && (!gradients || !r.width)) return false;
     r.keys = reader.take(r.count, 8);
     if (!r.keys) return false;
     if (withRows) {
@@ -82,6 +93,10 @@ bool parseRequest(View section, bool withRows, Request& out) {
     if (counted) {
       r.counts = reader.take(r.count, 4);
       if (!r.counts) return false;
+    }
+    if (scored) {
+      r.scores = reader.take(r.count, 4);
+      if (!r.scores || !areFinite(r.scores, r.count)) return false;
     }
     out.tables.push_back(r);
   }

@@ -32,6 +32,8 @@ inline constexpr std::size_t kMaxDeltaBytes = std::size_t{56} << 20;
 /** The width of a table in a push of gradients says with this bit that the section has its counts, too: how
  * often each key was seen, in place of once. Only tables with a policy have them. */
 inline constexpr std::uint32_t kHasCounts = 0x80000000;
+/** The same for the scores of the keys, behind the counts. Only tables with scores have them. */
+inline constexpr std::uint32_t kHasScores = 0x40000000;
 
 struct RequestTable {
   std::uint32_t table, count, width;  // of a push, a width of 0: the rows of the keys are deleted
@@ -39,6 +41,7 @@ struct RequestTable {
   const std::uint8_t* rows;           // f32[count * width], pushes only
   std::uint32_t lr = kNoRate;
   const std::uint8_t* counts = nullptr;  // u32[count], of pushes; nullptr: each is 1
+  const std::uint8_t* scores = nullptr;  // f32[count], of pushes, all finite; nullptr: rows keep theirs
 
   std::uint32_t sightings(std::size_t i) const { return counts ? loadAt<std::uint32_t>(counts, i) : 1; }
 };

@@ -223,19 +223,17 @@ class Shard {
     std::size_t others = 0;              // pushes: slots without keys that may change
     std::size_t unfit = 0;               // pushes: new keys without a slot, see `keepFitting`
     std::vector<std::uint8_t> kept;      // rows of the others
-    std::vector<std::uint8_t> keptCounts;
+    std::vector<std::uint8_t> keptCounts, keptScores;
     std::vector<Unknown> unknown;  // pushes: keys without a row, where a table filters
     std::size_t refused = 0;       // of these, those that get none
     std::uint32_t cleared = 0;     // slots of the filter that begin again
     std::uint32_t waiting = 0;     // sightings that it has counted by then, see `wrapped`
     bool moves = false;            // a step: gradients have come, whether a row takes them or not
 
-    /** The count of key i is that of key `to` from now on: it is among the `kept`. */
-    void keepCount(const RequestTable& r, std::size_t i, std::size_t to) {
-      if (!r.counts) return;
-      if (keptCounts.size() < std::size_t{r.count} * 4) keptCounts.resize(std::size_t{r.count} * 4);
-      storeAt(keptCounts.data(), to, r.sightings(i));
-    }
+    /** Key i of the push is key `to` of those that are kept, which are as many or fewer. */
+    void keep(const RequestTable& r, std::size_t i, std::size_t to);
+    /** The push has the first `count` of them alone. */
+    void keepOnly(RequestTable& r, std::size_t count);
   };
 
   Table* find(std::uint32_t id) { return const_cast<Table*>(table(id)); }
@@ -267,6 +265,7 @@ class Shard {
   static void countDeleted(const Plan& plan);
   void admit(const RequestTable& r, const Plan& plan, RowSteps& steps);
   void seeRows(const Plan& plan, std::size_t distinct);
+  void scoreRows(const RequestTable& r, const Plan& plan, std::size_t distinct);
   void takeLife(Table& t, std::uint32_t slot, std::uint32_t place);
   static void giveAges(const Table& t, const std::vector<std::uint32_t>& slots, std::uint8_t* rows);
   void endStep(const Plan& plan);
@@ -323,6 +322,7 @@ class Shard {
   std::vector<std::uint32_t> inverse_;  // for each key of the request its rank
   std::vector<float> gradients_;
   std::vector<float> initial_;
+  std::vector<float> scores_;  // of each distinct row
   std::vector<std::uint32_t> sightings_, admittedSlots_, admittedPlaces_, swept_, gone_, ranks_, kept_;
 };
 

@@ -1,12 +1,13 @@
 // One table in one shard: its columns, its index, which blocks are absent, and its open batch. A row's slot
 // never changes; the slot of a key that was removed is used again, after the batch of the removal. Layout of
-// a row: values f32[dim], optimizer state, in a table with a policy the words of its life, zeros up to a
-// multiple of 16 bytes. Such a table has no key at slot 0: the row there has the clock of the table in the
-// place of its last step, and the rule that holds (rule.h) in front of it. Where rows are too short, the
-// slots behind have the rule. The counters of a filter lie behind both. So all of it is coded, recovered and
-// followed as rows are.
+// a row: values f32[dim], optimizer state, in a table with a policy its score, if it has scores, and the
+// words of its life, zeros up to a multiple of 16 bytes. Such a table has no key at slot 0: the row there has
+// the clock of the table in the place of its last step, and the rule that holds (rule.h) in front of it.
+// Where rows are too short, the slots behind have the rule. The counters of a filter lie behind both. So all
+// of it is coded, recovered and followed as rows are.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -127,6 +128,17 @@ class Table {
     storeAt(at, 0, life.last);
     storeAt(at, 1, life.sightings);
   }
+  /** Rows have scores, of a table with a policy. */
+  bool hasScores() const { return spec_.policy.score; }
+  /** The score of a row, which is finite. A row that was given as a whole may have brought another one. */
+  float scoreOf(std::uint32_t slot) const {
+    const auto score = loadAt<float>(row(slot) + lifeAt_ - 4, 0);
+    return std::isfinite(score) ? score : 0;
+  }
+  /** Without a delta. */
+  void setScore(std::uint32_t slot, float score) { storeAt(row(slot) + lifeAt_ - 4, 0, score); }
+  /** `setScore` whose change is added to the row's delta at `place`. */
+  void changeScore(std::uint32_t slot, float score, std::uint32_t place);
   /** The words that a row gets which was given with its age. */
   Life given(std::uint32_t slot) const;
   /** The rule by which rows go. The block of slot 0 is present. */
@@ -186,8 +198,9 @@ class Table {
   std::uint32_t surplusOf(std::size_t newKeys, bool tight) const;
   /** Memory is short for a table with so many new keys. */
   bool isTight(std::size_t newKeys, const Memory& memory) const;
-  /** Adds rows that were not seen for long, and not in step `clock`, to those that go, up to `count` slots in
-   * all, and counts them. Slots are ascending before and after; `kept`, ascending, stay. */
+  /** Adds rows of a low score, or that were not seen for long, and not in step `clock`, to those that go, up
+   * to `count` slots in all, and counts them. Slots are ascending before and after; `kept`, ascending, stay.
+   */
   void displace(std::size_t count, std::uint32_t clock, std::vector<std::uint32_t>& slots,
                 const std::vector<std::uint32_t>& kept = {});
 
@@ -319,7 +332,7 @@ class Table {
   std::uint32_t turn_ = 0;     // the run where the next sweep begins
   std::uint32_t hand_ = 0;     // where `displace` looks next
   struct Candidate {
-    float idle;  // see `displace`
+    float score, idle;  // see `displace`
     std::uint32_t slot;
   };
   std::vector<Candidate> candidates_;

@@ -47,24 +47,29 @@ struct LifePolicy {
   Filter filter{};           // counts sightings of keys without a row
   float faintBelow = 0;      // a row whose values have a lower Euclidean norm...
   std::uint32_t faintTtl = 0;  // ...is gone when it was last seen more than so many steps ago
+  bool score = false;  // pushes may give rows scores: of the lowest go first for `maxRows`, `forMemory`
 
   bool any() const { return mayGo() || admitAt || maxRows || forMemory || filters(); }
   /** Rows go by themselves. */
   bool mayGo() const { return ttl || rareTtl || faintTtl; }
   /** Keys may be seen and have no row. */
   bool filters() const { return chance || filter.admitAt; }
+  /** Floats of a row, see `kLifeWords`. */
+  std::uint32_t words() const;
   bool operator==(const LifePolicy&) const = default;
 };
 
 /** The last words of a row in a table with a policy, u32 among floats: the step in which it was last seen,
  * and how often pushes of gradients have brought its key. Where rows are given out or come in as a whole, the
  * first word is the row's age instead: the steps since then. So rows go from one shard to another, whose
- * clock is not the same. */
+ * clock is not the same. A table with scores has one more word in front of them, a finite f32. */
 inline constexpr std::uint32_t kLifeWords = 2;
 /** The clock of a table stops here: its words are no NaN. */
 inline constexpr std::uint32_t kMostSteps = 0x7F7FFFFF;
 /** A clock begins here, so that rows may come in that were last seen before. */
 inline constexpr std::uint32_t kFirstStep = 1u << 29, kMostAge = kFirstStep;
+
+inline std::uint32_t LifePolicy::words() const { return any() ? kLifeWords + score : 0; }
 
 struct TableSpec {
   std::uint32_t id = 0;
@@ -75,14 +80,14 @@ struct TableSpec {
   LifePolicy policy;
 
   /** Floats of a whole row: values, optimizer state, words of its life. */
-  std::uint32_t width() const { return dim + stateFloats(optimizer, dim) + (policy.any() ? kLifeWords : 0); }
+  std::uint32_t width() const { return dim + stateFloats(optimizer, dim) + policy.words(); }
   /** Bytes of a row in the slab. */
   std::uint32_t stride() const { return (width() * 4 + 15) / 16 * 16; }
 
   bool operator==(const TableSpec&) const = default;
   /** The same table: all but the settings that may change. Those are the largest norm, the learning rate
    * where it is no part of the state, the schedule where rows count their steps with both or with neither,
-   * and the policy where both have one, with the same filter. */
+   * and the policy where both have one, with the same filter, and both have scores or neither has. */
   bool isSameTable(const TableSpec& other) const;
 };
 

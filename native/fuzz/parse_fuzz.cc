@@ -36,10 +36,13 @@ void asRequest(View section, bool withRows) {
     if (!withRows) continue;
     walk.over(r.rows, rows);
     seen = seen + touch(r.rows, rows);
-    if (!r.counts) continue;
-    CHECK(!request.mode && r.width);
-    walk.over(r.counts, std::uint64_t{r.count} * 4);
-    seen = seen + touch(r.counts, std::uint64_t{r.count} * 4);
+    for (const std::uint8_t* numbers : {r.counts, r.scores}) {
+      if (!numbers) continue;
+      CHECK(!request.mode && r.width);
+      walk.over(numbers, std::uint64_t{r.count} * 4);
+      seen = seen + touch(numbers, std::uint64_t{r.count} * 4);
+    }
+    for (std::uint32_t i = 0; r.scores && i < r.count; i++) CHECK(std::isfinite(loadAt<float>(r.scores, i)));
   }
   CHECK(walk.at == section.data + section.size);
 }

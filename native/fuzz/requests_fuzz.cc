@@ -23,10 +23,11 @@ void addTables(Shard& shard) {
   CHECK(!shard.addTable(scheduled(tableSpec(0, 3, OptimizerKind::Adagrad, InitializerKind::Uniform))));
   CHECK(!shard.addTable(tableSpec(1, 16, OptimizerKind::Adam, InitializerKind::Normal)));
   CHECK(!shard.addTable(tableSpec(2, 1, OptimizerKind::Ftrl, InitializerKind::Zeros)));
-  // These take counts.
+  // These take counts, and the last one takes scores.
   LifePolicy counter{4, 3, 2, 2};
   std::uint32_t id = 3;
-  for (const LifePolicy& policy : {counter, test::byChance(1), test::filtered({3, 4, 2, 50})}) {
+  for (const LifePolicy& policy : {counter, test::byChance(1), test::filtered({3, 4, 2, 50}),
+                                   test::scored(3)}) {
     const TableSpec spec = tableSpec(id++, 2, OptimizerKind::Sgd, InitializerKind::Zeros);
     CHECK(!shard.addTable(test::withPolicy(spec, policy)));
   }

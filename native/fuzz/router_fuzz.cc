@@ -23,6 +23,20 @@ std::vector<std::uint32_t> readCounts(Input& in, std::size_t keys) {
   return counts;
 }
 
+/** Scores of keys, often none. */
+std::vector<float> readScores(Input& in, std::size_t keys) {
+  std::vector<float> scores;
+  if (in.below(2))
+    for (std::size_t i = 0; i < keys; i++) scores.push_back(static_cast<float>(in.u8()) - 100);
+  return scores;
+}
+
+/** nullptr where there are none. */
+template <class T>
+const T* orNone(const std::vector<T>& numbers) {
+  return numbers.empty() ? nullptr : numbers.data();
+}
+
 void splitAndJoin(Input& in) {
   const std::uint32_t shards = 1 + in.below(9), width = 1 + in.below(5);
   std::vector<std::uint64_t> keys;
@@ -34,12 +48,13 @@ void splitAndJoin(Input& in) {
   std::vector<std::uint32_t> order(keys.size()), starts(shards + 1);
   const std::uint32_t lr = readRate(in);
   const std::vector<std::uint32_t> counts = readCounts(in, keys.size());
+  const std::vector<float> scores = readScores(in, keys.size());
   partition(keys.data(), keys.size(), shards, order.data(), starts.data());
   CHECK(starts[0] == 0 && starts[shards] == keys.size());
   back.assign(rows.size(), -1);
   for (std::uint32_t s = 0; s < shards; s++) {
     const SectionPart part{7,         width,         keys.data(), rows.data(), keys.size(), order.data(),
-                           starts[s], starts[s + 1], lr,         counts.empty() ? nullptr : counts.data()};
+                           starts[s], starts[s + 1], lr,         orNone(counts), orNone(scores)};
     Bytes section(requestBytes({part}));
     CHECK(encodeRequest(0, {part}, section.data()));
     Request request;
@@ -51,13 +66,14 @@ void splitAndJoin(Input& in) {
       CHECK(key == keys[order[starts[s] + i]] && shardOf(key, shards) == s);
       CHECK(i == 0 || order[starts[s] + i] > order[starts[s] + i - 1]);
       CHECK_EQ(r.sightings(i), counts.empty() ? 1u : counts[order[starts[s] + i]]);
+      if (!scores.empty()) CHECK(loadAt<float>(r.scores, i) == scores[order[starts[s] + i]]);
     }
     if (!r.count) continue;
     const std::size_t offset = static_cast<std::size_t>(r.rows - section.data());
-    const std::size_t counted = r.counts ? alignUp(std::size_t{r.count} * 4, 8) : 0;
+    const std::size_t behind = (!!r.counts + !!r.scores) * alignUp(std::size_t{r.count} * 4, 8);
     CHECK_EQ(scatterRows(back.data(), back.size(), width, order.data(), starts[s], starts[s + 1],
                          view(section), offset),
-             section.size() - counted);
+             section.size() - behind);
   }
   CHECK(back == rows);
 }
@@ -71,6 +87,7 @@ void splitCalls(Input& in) {
   std::vector<std::vector<std::uint64_t>> keys(tables + counted);
   std::vector<std::vector<float>> rows(keys.size());
   std::vector<std::vector<std::uint32_t>> counts;
+  std::vector<std::vector<float>> scores;
   std::vector<std::uint32_t> nodes, width;
   for (std::uint32_t s = 0; s < shards; s++) nodes.push_back(in.below(4));
   for (std::uint32_t t = 0; t < keys.size(); t++) {
@@ -80,6 +97,7 @@ void splitCalls(Input& in) {
       keys[t].push_back(each ? keys[t].size() : in.below(2) ? in.u8() : in.u64());
     for (std::size_t x = 0; x < keys[t].size() * width[t]; x++) rows[t].push_back(static_cast<float>(x));
     counts.push_back(push && !each ? readCounts(in, keys[t].size()) : std::vector<std::uint32_t>{});
+    scores.push_back(push && !each ? readScores(in, keys[t].size()) : std::vector<float>{});
   }
   std::vector<Call> calls;
   std::vector<std::vector<std::uint32_t>> orders, starts;
@@ -88,7 +106,7 @@ void splitCalls(Input& in) {
   for (std::uint32_t t = 0; t < keys.size(); t++) {
     calls.push_back({t, width[t], keys[t].data(),
                      push ? (rows[t].empty() ? &kNothing : rows[t].data()) : nullptr, keys[t].size(),
-                     push ? readRate(in) : kNoRate, counts[t].empty() ? nullptr : counts[t].data()});
+                     push ? readRate(in) : kNoRate, orNone(counts[t]), orNone(scores[t])});
     orders.emplace_back(keys[t].size());
     starts.emplace_back(shards + 1);
     partition(keys[t].data(), keys[t].size(), shards, orders[t].data(), starts[t].data());
@@ -118,7 +136,8 @@ void splitCalls(Input& in) {
         const Call& call = calls[piece.call];
         CHECK(piece.start < piece.end && piece.end <= call.keyCount);
         parts.push_back({call.table, call.width, call.keys, call.rows, call.keyCount,
-                         orders[piece.call].data(), piece.start, piece.end, call.lr, call.counts});
+                         orders[piece.call].data(), piece.start, piece.end, call.lr, call.counts,
+                         call.scores});
         if (counted && piece.call == tables) {
           CHECK(j + 1 == each.pieces && piece.start == each.shard && piece.end == each.shard + 1);
           continue;
@@ -140,6 +159,7 @@ void splitCalls(Input& in) {
       for (std::uint32_t j = 0; j < each.pieces; j++) {
         CHECK_EQ(request.tables[j].lr, parts[j].lr);
         CHECK(!request.tables[j].counts == !parts[j].counts);
+        CHECK(!request.tables[j].scores == !parts[j].scores);
       }
       runBytes += each.bytes;
     }

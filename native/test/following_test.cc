@@ -14,6 +14,7 @@ std::vector<TableSpec> specs() {
           withPolicy(tableSpec(4, 5, OptimizerKind::Adagrad, InitializerKind::Uniform), {6, 2, 3, 2}),
           withPolicy(tableSpec(8, 3, OptimizerKind::Adagrad, InitializerKind::Uniform),
                      filtered({2, 300, 3, 400}, 8)),
+          withPolicy(tableSpec(11, 4, OptimizerKind::Adam, InitializerKind::Uniform), scored(1u << 30, 20)),
           tableSpec(9, 700, OptimizerKind::Adam, InitializerKind::Zeros)};  // rows wider than a block
 }
 
@@ -105,6 +106,8 @@ class Story {
           part.rows.push_back(static_cast<float>(random_.below(1000)) / 100 - 5);
         if (part.width && !mode && spec.policy.any() && random_.chance(50))
           for (std::size_t i = 0; i < part.keys.size(); i++) part.counts.push_back(1 + random_.below(3));
+        if (part.width && !mode && spec.policy.score && random_.chance(50))
+          for (std::size_t i = 0; i < part.keys.size(); i++) part.scores.push_back(random_.real());
         parts.push_back(part);
       }
       CHECK(leader_->push(view(encode(mode, parts, true))) == Status::Applied);

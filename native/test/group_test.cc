@@ -23,7 +23,9 @@ class Story : public Group {
                withPolicy(tableSpec(8, 6, OptimizerKind::Adagrad, InitializerKind::Uniform),
                           filtered({3, 40, 4, 900}, 9)),
                withPolicy(tableSpec(9, 2, OptimizerKind::Sgd, InitializerKind::Normal), byChance(4, 6)),
-               tableSpec(7, 1200, OptimizerKind::Sgd, InitializerKind::Zeros)}),
+               tableSpec(7, 1200, OptimizerKind::Sgd, InitializerKind::Zeros),
+               withPolicy(tableSpec(10, 5, OptimizerKind::Adagrad, InitializerKind::Normal),
+                          scored(1u << 30, 20))}),
         random_(seed) {}
 
   void run(int steps) {
@@ -75,6 +77,9 @@ class Story : public Group {
     if (part.width && !mode && spec.policy.any() && random_.chance(40))
       for (std::uint32_t i = 0; i < count; i++)
         part.counts.push_back(random_.chance(5) ? ~random_.below(1 << 20) : 1 + random_.below(4));
+    if (part.width && !mode && spec.policy.score && random_.chance(60))
+      for (std::uint32_t i = 0; i < count; i++)
+        part.scores.push_back(random_.chance(10) ? -0.0f : random_.real());
     return part;
   }
 

@@ -67,12 +67,22 @@ inline LifePolicy byChance(std::uint64_t part, std::uint32_t ttl = 0) {
   return policy;
 }
 
+/** So many rows at most, and scores. */
+inline LifePolicy scored(std::uint32_t maxRows, std::uint32_t ttl = 0) {
+  LifePolicy policy;
+  policy.maxRows = maxRows;
+  policy.ttl = ttl;
+  policy.score = true;
+  return policy;
+}
+
 struct PartData {
   std::uint32_t table = 0, width = 0;
   std::vector<std::uint64_t> keys;
   std::vector<float> rows;
   std::uint32_t lr = kNoRate;
   std::vector<std::uint32_t> counts = {};  // of the keys; empty: none
+  std::vector<float> scores = {};          // the same
 
   std::uint32_t count(std::size_t i) const { return counts.empty() ? 1 : counts[i]; }
 };
@@ -86,7 +96,8 @@ inline Bytes encode(std::uint32_t mode, const std::vector<PartData>& data, bool 
     static const float nothing = 0;
     const float* rows = d.rows.empty() ? &nothing : d.rows.data();
     parts.push_back({d.table, d.width, d.keys.data(), withRows ? rows : nullptr, d.keys.size(),
-                     orders[i].data(), 0, d.keys.size(), d.lr, d.counts.empty() ? nullptr : d.counts.data()});
+                     orders[i].data(), 0, d.keys.size(), d.lr, d.counts.empty() ? nullptr : d.counts.data(),
+                     d.scores.empty() ? nullptr : d.scores.data()});
   }
   Bytes section(requestBytes(parts));
   CHECK(encodeRequest(mode, parts, section.data()));
@@ -189,6 +200,7 @@ class TableModel {
     if (data.width && !data.keys.empty()) follow();
     std::map<std::uint64_t, std::vector<float>> sums;
     std::map<std::uint64_t, std::uint32_t> sightings;
+    std::map<std::uint64_t, float> scores;
     for (std::size_t i = 0; i < data.keys.size(); i++) {
       if (!data.width) {
         rows_.erase(data.keys[i]);
@@ -203,6 +215,8 @@ class TableModel {
           setLife(rows_[data.keys[i]], clock_ - std::min(age, kMostAge),
                   seen ? std::min(kMostSteps, seen) : std::max(1u, spec_.policy.admitAt));
         }
+        if (spec_.policy.score && !std::isfinite(scoreOf(rows_[data.keys[i]])))
+          scoreOf(rows_[data.keys[i]]) = 0;
         touched_.push_back(data.keys[i]);
         continue;
       }
@@ -210,6 +224,9 @@ class TableModel {
       const std::uint64_t count = std::uint64_t{sightings[data.keys[i]]} + data.count(i);
       sightings[data.keys[i]] = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, ~0u));
       for (std::uint32_t x = 0; !added && x < data.width; x++) sum->second[x] += row[x];
+      if (data.scores.empty()) continue;
+      const auto [score, isFirst] = scores.try_emplace(data.keys[i], data.scores[i]);
+      if (!isFirst) score->second = std::max(score->second, data.scores[i]);
     }
     std::map<std::uint64_t, std::uint32_t> begun;
     const bool isStep = !mode && data.width && spec_.policy.filters();
@@ -228,6 +245,7 @@ class TableModel {
       if (seen >= spec_.policy.admitAt)
         updateRowScalar(optimizer, now.data(), now.data() + spec_.dim, sum.data(), spec_.dim);
       if (spec_.policy.any()) setLife(now, clock_ + 1, seen);
+      if (scores.count(key)) scoreOf(now) = scores[key];
       rows_[key] = now;
       touched_.push_back(key);
     }
@@ -318,6 +336,7 @@ class TableModel {
     row[row.size() - 2] = std::bit_cast<float>(last);
     row.back() = std::bit_cast<float>(seen);
   }
+  static float& scoreOf(std::vector<float>& row) { return row[row.size() - 3]; }
   double normOf(const std::vector<float>& row) const {
     double squares = 0;
     for (std::uint32_t i = 0; i < spec_.dim; i++) squares += double{row[i]} * double{row[i]};

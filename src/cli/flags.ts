@@ -77,6 +77,7 @@ export function scheduleSpec(text: string, flag = '--lr-schedule'): ScheduleSpec
 const CLAUSE_TEXT =
   'admit=counter(N), admit=bloom(N), admit=bloom(N,CAPACITY,ERROR), admit=probability(P), admit=likely(N), ' +
   'evict=ttl(N), evict=minFrequency(N,TTL), evict=l2Below(NORM,TTL), evict=maxRows(N), evict=memory, ' +
+  'evict=score, ' +
   'each at most once';
 
 /** A policy, for example "admit=counter(2),evict=ttl(2000)". @throws BAD_ARGUMENT */

@@ -323,6 +323,8 @@ export interface SplitCall {
   lr?: number;
   /** Sightings of each key in a push of gradients, 1 or more. Only for tables with a policy. */
   counts?: Uint32Array;
+  /** Scores of each key in a push of gradients, finite. Only for tables with scores. */
+  scores?: Float32Array;
 }
 
 /** Keys `order[start..end)` of a call, with their rows. */

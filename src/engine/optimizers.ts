@@ -5,7 +5,7 @@
  * both agree.
  */
 import { KintsugiError } from '../common/errors.js';
-import { LIFE_PARTS, type TablePolicy } from './policies.js';
+import { lifeParts, type TablePolicy } from './policies.js';
 import { type ScheduleSpec, scheduleProblem, scheduleText, wholeSchedule } from './schedules.js';
 
 /** The valid values of a number: `low` <= value < `high`. */
@@ -307,7 +307,7 @@ const STEP_COUNT: StatePart = { name: 'step', shape: 'scalar' };
  */
 export function stateParts(optimizer: StateOf, policy?: TablePolicy): readonly StatePart[] {
   const parts = optimizerParts(optimizer);
-  return policy ? [...parts, ...LIFE_PARTS] : parts;
+  return policy ? [...parts, ...lifeParts(policy)] : parts;
 }
 
 function countsSteps(optimizer: StateOf): boolean {

@@ -18,6 +18,11 @@ export interface TablePolicy {
   maxRows?: number | undefined;
   /** The same where nearly all of a PS's `--memory` is used. */
   memory?: true | undefined;
+  /**
+   * Pushes may give rows scores, and of the rows that `maxRows` or `memory` looks at, those of the lowest
+   * score go first. From the creation of the table on, or never.
+   */
+  score?: true | undefined;
   /** Gradients change a row from this sighting on. Before, it reads as its initial value. */
   counter?: number | undefined;
   /**
@@ -125,14 +130,20 @@ export const MOST_LIFE = 2 ** 29 - 1;
 /** The most rows that `maxRows` can ask for. */
 const MOST_ROWS = 2 ** 48;
 
-/**
- * Words of a whole row in a table with a policy, after the state of its optimizer: u32 in the bits of a
- * float32. The age is counted in steps since the row was last seen.
- */
-export const LIFE_PARTS = [
+/** Words of a whole row in a table with a policy. */
+const LIFE_PARTS = [
   { name: 'life_age', shape: 'scalar' },
   { name: 'life_sightings', shape: 'scalar' },
 ] as const;
+const SCORED_PARTS = [{ name: 'life_score', shape: 'scalar' }, ...LIFE_PARTS] as const;
+
+/**
+ * Words of a whole row in a table with this policy, after the state of its optimizer: a score, which is a
+ * float32, then u32 in the bits of a float32. The age is counted in steps since the row was last seen.
+ */
+export function lifeParts({ score }: TablePolicy): typeof LIFE_PARTS | typeof SCORED_PARTS {
+  return score ? SCORED_PARTS : LIFE_PARTS;
+}
 
 /** Admissions: a policy has at most one. */
 const ADMISSIONS = ['counter', 'bloom', 'probability', 'likely'] as const;
@@ -143,6 +154,7 @@ const FIELDS: Readonly<Record<string, readonly string[] | undefined>> = {
   l2Below: ['norm', 'ttl'],
   maxRows: undefined,
   memory: undefined,
+  score: undefined,
   counter: undefined,
   bloom: ['sightings', 'capacity', 'error'],
   probability: undefined,
@@ -204,8 +216,8 @@ export function policyProblem(policy: unknown): string | undefined {
       if (problem) return problem;
       continue;
     }
-    if (name === 'memory') {
-      if (value !== true) return 'policy: memory must be true, or left out';
+    if (name === 'memory' || name === 'score') {
+      if (value !== true) return `policy: ${name} must be true, or left out`;
       continue;
     }
     if (!parts) {
@@ -230,6 +242,9 @@ export function policyProblem(policy: unknown): string | undefined {
       if (problem) return problem;
     }
   }
+  const { score, maxRows, memory } = policy as TablePolicy;
+  if (score && maxRows === undefined && !memory)
+    return 'policy: score says which rows go for maxRows or memory: it needs one of them';
   const admissions = ADMISSIONS.filter((name) => (policy as TablePolicy)[name] !== undefined);
   if (admissions.length > 1)
     return `a policy has one of ${ADMISSIONS.join(', ')}, not ${admissions.join(' and ')}`;
@@ -238,7 +253,7 @@ export function policyProblem(policy: unknown): string | undefined {
 
 /** A valid policy without further fields, in one order. */
 export function onlyKnownPolicy(policy: TablePolicy): TablePolicy {
-  const { ttl, minFrequency, l2Below, maxRows, memory, counter, bloom, probability, likely } = policy;
+  const { ttl, minFrequency, l2Below, maxRows, memory, score, counter, bloom, probability, likely } = policy;
   return {
     ...(ttl !== undefined && { ttl }),
     ...(minFrequency && {
@@ -247,6 +262,7 @@ export function onlyKnownPolicy(policy: TablePolicy): TablePolicy {
     ...(l2Below && { l2Below: { norm: l2Below.norm, ttl: l2Below.ttl } }),
     ...(maxRows !== undefined && { maxRows }),
     ...(memory && { memory }),
+    ...(score && { score }),
     ...(counter !== undefined && { counter }),
     ...(bloom && { bloom: wholeBloom(bloom) }),
     ...(probability !== undefined && { probability }),
@@ -273,7 +289,7 @@ function bloomOfShard(bloom: ReturnType<typeof wholeBloom>, shards: number): Blo
 
 /** A policy as a flag has it: "admit=counter(2),evict=ttl(2000),evict=memory". */
 export function policyText(policy: TablePolicy): string {
-  const { ttl, minFrequency, l2Below, maxRows, memory, counter, bloom, probability, likely } = policy;
+  const { ttl, minFrequency, l2Below, maxRows, memory, score, counter, bloom, probability, likely } = policy;
   const parts: string[] = [];
   if (bloom) parts.push(`admit=bloom(${Object.values(wholeBloom(bloom)).join(',')})`);
   if (probability !== undefined) parts.push(`admit=probability(${probability})`);
@@ -284,6 +300,7 @@ export function policyText(policy: TablePolicy): string {
   if (l2Below) parts.push(`evict=l2Below(${l2Below.norm},${l2Below.ttl})`);
   if (maxRows !== undefined) parts.push(`evict=maxRows(${maxRows})`);
   if (memory) parts.push('evict=memory');
+  if (score) parts.push('evict=score');
   return parts.join(',');
 }
 
@@ -315,6 +332,7 @@ const CLAUSES: Readonly<Record<string, Clause | undefined>> = {
   'evict=l2Below': { field: 'l2Below', numbers: 2, value: (norm = 0, ttl = 0) => ({ norm, ttl }) },
   'evict=maxRows': { field: 'maxRows', numbers: 1, value: (maxRows) => maxRows },
   'evict=memory': { field: 'memory', numbers: 0, value: () => true },
+  'evict=score': { field: 'score', numbers: 0, value: () => true },
   'admit=bloom': {
     field: 'bloom',
     numbers: 1,

@@ -1,8 +1,8 @@
 /**
  * How the policy of a table changes while the job trains. Rows of a table with a policy have words for their
  * age and sightings, and those of one without have none: so a table has a policy from its creation on, or
- * never. Nor does `bloom` change, because its filter has the first slots of the rows. Each shard begins with
- * a new policy in its next push (native/engine/rule.h).
+ * never. Nor does `bloom` change, because its filter has the first slots of the rows, nor `score`, which is a
+ * word of a row. Each shard begins with a new policy in its next push (native/engine/rule.h).
  */
 import { isSamePolicy, onlyKnownPolicy, policyProblem, type TablePolicy } from '../engine/policies.js';
 import type { EarlierSettings, TableSpec } from './map.js';
@@ -13,9 +13,14 @@ type Governed = Pick<TableSpec, 'policy' | keyof EarlierSettings>;
 export function policyChangeProblem(policy: TablePolicy | undefined, given: TablePolicy): string | undefined {
   const problem = policyProblem(given);
   if (problem) return problem;
-  if (policy && isSamePolicy(filterOf(policy), filterOf(given))) return undefined;
-  if (policy) return 'its rows begin behind its filter: a table has the bloom of its creation, or none';
-  return 'it has no policy, and its rows have no words for one: a table has a policy from its creation on';
+  if (!policy)
+    return 'it has no policy, and its rows have no words for one: a table has a policy from its creation on';
+  if (policy.score && !given.score)
+    return 'its rows have a word for their score: a table keeps score from its creation on';
+  if (!policy.score && given.score)
+    return 'its rows have no word for a score: a table has score from its creation on, or never';
+  if (isSamePolicy(filterOf(policy), filterOf(given))) return undefined;
+  return 'its rows begin behind its filter: a table has the bloom of its creation, or none';
 }
 
 function filterOf({ bloom }: TablePolicy): TablePolicy {

@@ -7,8 +7,10 @@ export const ENTRY_BYTES = 16;
 export const KEY_BYTES = 8;
 /** Bytes of a value of a row. */
 export const FLOAT_BYTES = 4;
-/** The bits of a push's word of width that are the width. The one above says that counts follow the rows. */
-const WIDTH_BITS = 0x7fff_ffff;
+/** The bits of a push's word of width that are the width. The two above it say what follows the rows. */
+const WIDTH_BITS = 0x3fff_ffff;
+/** How often each key was seen, and then a score of each. */
+const [COUNTS_BIT, SCORES_BIT] = [31, 30];
 const COUNT_BYTES = 4;
 /** Arrays in a section are padded to a multiple of it. */
 const ALIGNMENT = 8;
@@ -39,10 +41,11 @@ export function readSectionHeader(
   }
 }
 
-/** Bytes of keys, rows and counts of a table in a push, whose head has this word of width. */
+/** Bytes of keys, rows, counts and scores of a table in a push, whose head has this word of width. */
 export function pushedBytes(rows: number, widthWord: number): number {
-  const counts = widthWord > WIDTH_BITS ? padded(rows * COUNT_BYTES) : 0;
-  return rows * KEY_BYTES + padded(rows * (widthWord & WIDTH_BITS) * FLOAT_BYTES) + counts;
+  const behind = ((widthWord >>> COUNTS_BIT) & 1) + ((widthWord >>> SCORES_BIT) & 1);
+  const extras = behind * padded(rows * COUNT_BYTES);
+  return rows * KEY_BYTES + padded(rows * (widthWord & WIDTH_BITS) * FLOAT_BYTES) + extras;
 }
 
 /** Size of the ROWS section that answers a pull. A malformed section gets no rows, whatever this returns. */

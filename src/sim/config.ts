@@ -3,7 +3,7 @@
  * trouble frequent that chance alone makes rare.
  */
 import type { LearnerName } from './learners.js';
-import { Random } from './random.js';
+import type { Random } from './random.js';
 import { withTables } from './tables.js';
 
 /**
@@ -84,6 +84,8 @@ export interface SimConfig {
   expiry: boolean;
   /** Rows of a table make room for others. */
   crowds: boolean;
+  /** The same in a table whose rows have scores. */
+  scores: boolean;
   /** True: keys of two tables have no row at first. */
   filters: boolean;
   /** True: one of the nodes that die never comes back. A spare takes its place. */
@@ -305,77 +307,6 @@ function drawSaves(random: Random): Pick<SimConfig, Drawn> {
   };
 }
 
-/**
- * Draws the zones of a schedule, from randomness of its own, so that other schedules are the same with and
- * without zones.
- */
-export function zonesOf(seed: number): Pick<SimConfig, 'zones'> {
-  const random = new Random(seed + 0x20e5);
-  return { zones: random.chance(0.25) ? 1 + random.below(3) : 0 };
-}
-
-/** Draws the slow connections of a schedule, from randomness of its own. */
-export function slowOf(seed: number): Pick<SimConfig, 'slow'> {
-  const random = new Random(seed + 0x510e);
-  return { slow: random.chance(0.5) ? 1 + random.below(1 << 30) : 0 };
-}
-
-/** Draws the small limits for answers and the slow readers of a schedule, from randomness of its own. */
-export function answersOf(seed: number): Pick<SimConfig, 'answers'> {
-  const random = new Random(seed + 0xa25e);
-  return { answers: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
-}
-
-/** Draws the small turns of a schedule, from randomness of its own. */
-export function turnsOf(seed: number): Pick<SimConfig, 'turns'> {
-  const random = new Random(seed + 0x70e5);
-  return { turns: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
-}
-
-/** Draws the busy nodes of a schedule, from randomness of its own. */
-export function busyOf(seed: number): Pick<SimConfig, 'busy'> {
-  const random = new Random(seed + 0xb05e);
-  return { busy: random.chance(0.5) ? 1 + random.below(1 << 30) : 0 };
-}
-
-/** Draws the seed of the setters of a schedule; 0: it has none. */
-export function settingsOf(seed: number): { settings: number } {
-  const random = new Random(seed + 0x5e7e);
-  return { settings: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
-}
-
-/** Draws the seed of the droppers of a schedule; 0: it has none. */
-export function dropsOf(seed: number): { drops: number } {
-  const random = new Random(seed + 0xd709);
-  return { drops: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
-}
-
-/** Draws the seed of the readers of evictions of a schedule; 0: it has none. */
-export function evictionsOf(seed: number): { evictions: number } {
-  const random = new Random(seed + 0xe71c);
-  return { evictions: random.chance(0.3) ? 1 + random.below(1 << 30) : 0 };
-}
-
-/** Draws whether pushes of a schedule delete rows, from randomness of its own. */
-export function deletionsOf(seed: number): Pick<SimConfig, 'deletions'> {
-  return { deletions: new Random(seed + 0xde1e).chance(0.3) };
-}
-
-/** Draws whether rows of a table go by themselves, from randomness of its own. */
-export function expiryOf(seed: number): Pick<SimConfig, 'expiry'> {
-  return { expiry: new Random(seed + 0xe8b1).chance(0.3) };
-}
-
-/** Draws whether keys of tables wait for their row, from randomness of its own. */
-export function filtersOf(seed: number): Pick<SimConfig, 'filters'> {
-  return { filters: new Random(seed + 0xb100).chance(0.3) };
-}
-
-/** Draws whether rows of a table make room for others, from randomness of its own. */
-export function crowdsOf(seed: number): Pick<SimConfig, 'crowds'> {
-  return { crowds: new Random(seed + 0xc20d).chance(0.3) };
-}
-
 /** Number of clients that ask for rows all the time, and whose sockets take nothing from nodes. */
 export function silentClients({ answers }: Pick<SimConfig, 'answers'>): number {
   return answers % 2;
@@ -417,6 +348,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     deletions: false,
     expiry: false,
     crowds: false,
+    scores: false,
     filters: false,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),

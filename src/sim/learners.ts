@@ -14,6 +14,8 @@ export interface Learner {
   rate(number: number): number | undefined;
   /** How often push number `number` says that its key was seen; undefined: nothing, so it was once. */
   count?(number: number): number | undefined;
+  /** The score that push number `number` gives its row; undefined: none, so the row keeps its own. */
+  score?(number: number): number | undefined;
   /** True: push number `number` deletes the row. */
   deletes?(number: number): boolean;
   /** The policy of its tables: a row has the pushes since it was gone last (living.ts). */
@@ -240,6 +242,27 @@ const crowded: Learner = {
   width: (dim) => adagrad.width(dim) + 2,
 };
 
+/** Two of three pushes give their row a score. Different pushes give the same one. */
+const score = (number: number): number | undefined =>
+  number % 3 === 0 ? undefined : fround((((number * 5) % 7) - 3) * 0.1);
+
+/** The score after these pushes, of a row that began with the first of them. */
+function scoreAfter(learner: Learner, numbers: readonly number[]): number {
+  return numbers.reduce((now, number) => learner.score?.(number) ?? now, 0);
+}
+
+/** Rows make room for others, those of the lowest score first. A score follows the state of a row. */
+const scored: Learner = {
+  ...adagrad,
+  count,
+  score,
+  policy: { maxRows: 3, score: true },
+  width: (dim) => adagrad.width(dim) + 3,
+  row(dim, numbers) {
+    return Float32Array.of(...adagrad.row(dim, numbers), scoreAfter(this, numbers));
+  },
+};
+
 /** The first sighting of a row is counted in a filter, which is so large that no key is taken for another. */
 const waiting: Learner = {
   ...adagrad,
@@ -262,6 +285,7 @@ export const LEARNERS = {
   x: forgetting,
   e: expiring,
   c: crowded,
+  s: scored,
   b: waiting,
   p: chosen,
   a: adagrad,

@@ -86,7 +86,12 @@ export class SimulatedSections {
         else rows.fill(bit(push.number));
         const lr = learner?.rate(push.number);
         const count = learner?.count?.(push.number);
-        const extras = { ...(lr !== undefined && { lr }), ...(count && { counts: Uint32Array.of(count) }) };
+        const score = learner?.score?.(push.number);
+        const extras = {
+          ...(lr !== undefined && { lr }),
+          ...(count && { counts: Uint32Array.of(count) }),
+          ...(score !== undefined && { scores: Float32Array.of(score) }),
+        };
         const keys = BigUint64Array.of(own);
         return { table: id, width: dim, keys, rows, ...extras, order: ONE, start: 0, end: 1 };
       }

@@ -68,6 +68,7 @@ interface TableKinds {
   deletions: boolean;
   expiry: boolean;
   crowds: boolean;
+  scores: boolean;
   filters: boolean;
 }
 
@@ -76,18 +77,20 @@ const SET_TABLE = 'r3';
 const FORGETTING_TABLE = 'x5';
 const EXPIRING_TABLE = 'e3';
 const CROWDED_TABLE = 'c2';
+const SCORED_TABLE = 's3';
 const FILTERED_TABLES = ['b2', 'p3'];
 
 /** The further tables of a schedule with those that it has for its setters, deletions and expiry. */
 export function withTables(
   extra: string,
-  { settings, policies, evictions, deletions, expiry, crowds, filters }: TableKinds,
+  { settings, policies, evictions, deletions, expiry, crowds, scores, filters }: TableKinds,
 ): string {
   const names = new Set(extra.split(' ').filter((name) => name !== ''));
   if (settings !== 0) names.add(SET_TABLE);
   if (deletions || evictions !== 0) names.add(FORGETTING_TABLE);
   if (expiry || policies !== 0 || evictions !== 0) names.add(EXPIRING_TABLE);
   if (crowds) names.add(CROWDED_TABLE);
+  if (scores) names.add(SCORED_TABLE);
   if (filters) for (const name of FILTERED_TABLES) names.add(name);
   return [...names].join(' ');
 }

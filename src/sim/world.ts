@@ -8,23 +8,23 @@ import type { Owner } from '../core/shard/owner.js';
 import type { NativeAddon } from '../engine/native.js';
 import { type Group, hasMove, SCHEDULER } from '../protocol/map.js';
 import { SimulatedCluster } from './cluster.js';
+import { drawConfig, type SimConfig } from './config.js';
+import { Control } from './control.js';
 import {
   answersOf,
   busyOf,
   crowdsOf,
   deletionsOf,
-  drawConfig,
   dropsOf,
   evictionsOf,
   expiryOf,
   filtersOf,
-  type SimConfig,
+  scoresOf,
   settingsOf,
   slowOf,
   turnsOf,
   zonesOf,
-} from './config.js';
-import { Control } from './control.js';
+} from './draws.js';
 import { Faults, goneOf } from './faults.js';
 import { policiesOf } from './governors.js';
 import { Impostors } from './impostors.js';
@@ -58,6 +58,7 @@ const ofSeed = (seed: number) => ({
   ...evictionsOf(seed),
   ...expiryOf(seed),
   ...crowdsOf(seed),
+  ...scoresOf(seed),
   ...filtersOf(seed),
 });
 

@@ -42,6 +42,9 @@ describe('kintsugi plan', () => {
     const small = await kintsugi(['plan', '--rows', '1e8', '--dim', '17', ...policy, '--json']);
     // The words may cost nothing: 36 floats take as many bytes as 34.
     expect(JSON.parse(small.stdout)).toMatchObject({ bytesPerRow: 152 });
+    const scored = ['--table-policy', 'evict=maxRows(1000000),evict=score'];
+    const larger = await kintsugi(['plan', '--rows', '1e8', '--dim', '17', ...scored, '--json']);
+    expect(JSON.parse(larger.stdout)).toMatchObject({ bytesPerRow: 168 });
   });
 
   it.each([

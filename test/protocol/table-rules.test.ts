@@ -83,7 +83,13 @@ describe('a filter', () => {
 });
 
 it('slots in front of the keys are those of the engine', () => {
-  const policies: TablePolicy[] = [{ ttl: 5 }, { probability: 1 }, bloom(100, 0.01), bloom(10_000, 0.001)];
+  const policies: TablePolicy[] = [
+    { ttl: 5 },
+    { probability: 1 },
+    { maxRows: 50, score: true },
+    bloom(100, 0.01),
+    bloom(10_000, 0.001),
+  ];
   for (const policy of policies) {
     for (const dim of [1, 2, 3, 7, 8, 9, 10, 40]) {
       const spec = table(dim, policy);

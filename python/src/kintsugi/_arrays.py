@@ -1,4 +1,4 @@
-"""Keys, rows and rates of callers, as the arrays that are sent."""
+"""Keys and rows of callers, as the arrays that are sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._checks import is_truth, listed, number, shown
+from ._checks import is_truth, shown
 from ._errors import Error
 
 Keys = npt.NDArray[np.uint64]
@@ -28,7 +28,7 @@ def _of_tensor(given: Any) -> Any:
     return (given.float() if str(given.dtype) == "torch.bfloat16" else given).numpy()
 
 
-def _array_of(given: Any, what: str, code: str) -> npt.NDArray[Any]:
+def array_of(given: Any, what: str, code: str) -> npt.NDArray[Any]:
     """An array of anything that has values: lists, arrays, and tensors of any device, with autograd or not.
 
     @raises Error `code`: it has none, or some are masked.
@@ -62,7 +62,7 @@ def _integers(given: Sequence[Any], array: npt.NDArray[Any]) -> npt.NDArray[Any]
 
 def keys_of(given: npt.ArrayLike) -> Keys:
     """Keys as u64, of any integers; int64 are taken bit for bit. @raises Error KEY_TYPE, LENGTH_MISMATCH."""
-    array = _array_of(given, "keys", "KEY_TYPE")
+    array = array_of(given, "keys", "KEY_TYPE")
     if array.dtype.kind in "fO" and isinstance(given, (list, tuple)):
         array = _integers(given, array)
     if array.dtype.kind not in "iu" and (array.size > 0 or array.ndim == 0 or array.dtype.kind != "f"):
@@ -87,76 +87,45 @@ def rows_of(given: npt.ArrayLike, count: int, width: int, what: str) -> Rows:
 
     @raises Error DIM_MISMATCH, LENGTH_MISMATCH, BAD_ARGUMENT.
     """
-    array = _array_of(given, what, "BAD_ARGUMENT")
-    if array.dtype.kind not in "fiu" and not (array.dtype.kind == "V" and array.dtype.name == "bfloat16"):
-        raise Error("BAD_ARGUMENT", f"{what} must be floats, not {array.dtype}")
+    array = array_of(given, what, "BAD_ARGUMENT")
+    _check_floats(array, what)
     if array.shape != (count, width) and array.shape != (count * width,):
         row = array.shape[1] if array.ndim == 2 else width
         fits = array.ndim in (1, 2) and row == width and array.size % width == 0
         shape = " x ".join(map(str, array.shape)) or "one number"
         text = f"{count} keys x {width} values do not fit {what} of {shape}"
         raise Error("LENGTH_MISMATCH" if fits else "DIM_MISMATCH", text)
+    return _floats(array, what).reshape(count, width)
+
+
+def numbers_of(given: npt.ArrayLike, count: int, what: str) -> Rows:
+    """One float32 for each of `count` keys. @raises Error LENGTH_MISMATCH, BAD_ARGUMENT."""
+    array = array_of(given, what, "BAD_ARGUMENT")
+    _check_floats(array, what)
+    check_each(array, count, what)
+    return _floats(array, what)
+
+
+def check_each(array: npt.NDArray[Any], count: int, what: str) -> None:
+    """There is one of `count` keys each. @raises Error LENGTH_MISMATCH."""
+    if array.shape != (count,):
+        shape = " x ".join(map(str, array.shape)) or "one number"
+        raise Error("LENGTH_MISMATCH", f"{count} keys need as many {what}, not {shape}")
+
+
+def _check_floats(array: npt.NDArray[Any], what: str) -> None:
+    if array.dtype.kind not in "fiu" and not (array.dtype.kind == "V" and array.dtype.name == "bfloat16"):
+        raise Error("BAD_ARGUMENT", f"{what} must be floats, not {array.dtype}")
+
+
+def _floats(array: npt.NDArray[Any], what: str) -> Rows:
     if array.dtype.kind == "f" and array.dtype.itemsize > 4:
         try:
             with np.errstate(over="raise"):
                 array = array.astype(np.float32)
         except FloatingPointError:
             raise Error("BAD_ARGUMENT", f"{what} have a number that float32 cannot hold") from None
-    return np.ascontiguousarray(array, dtype=np.float32).reshape(count, width)
-
-
-Rate = float | Sequence[float | None] | None
-"""Learning rates of a push: one for all its tables, or one of each; None: that of the table."""
-
-
-def rates_of(given: Rate, count: int) -> list[float | None]:
-    """Learning rates of `count` tables. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
-    each: Any = given
-    if not isinstance(given, (list, tuple)) and not getattr(given, "shape", ()):
-        return [_rate(each)] * count
-    rates = [_rate(each) for each in listed(given, "lr", "numbers")]
-    if len(rates) != count:
-        raise Error("LENGTH_MISMATCH", f"{count} tables need as many learning rates, not {len(rates)}")
-    return rates
-
-
-def _rate(given: float | None) -> float | None:
-    return None if given is None else number(given, "lr", 0)
-
-
-Counts = Sequence[npt.ArrayLike | None] | None
-"""How often the keys of a push were seen, for each of its tables; None: once each."""
-
-MAX_COUNT = 2**32 - 1
-
-
-def counts_of(given: npt.ArrayLike | None, count: int) -> npt.NDArray[np.uint32] | None:
-    """Counts of `count` keys, or none. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
-    if given is None:
-        return None
-    array = _array_of(given, "counts", "BAD_ARGUMENT")
-    if array.dtype.kind not in "iu" and array.size > 0:
-        raise Error("BAD_ARGUMENT", f"counts must be integers, not {array.dtype}")
-    if array.shape != (count,):
-        shape = " x ".join(map(str, array.shape)) or "one number"
-        raise Error("LENGTH_MISMATCH", f"{count} keys need as many counts, not {shape}")
-    wrong = np.flatnonzero((array < 1) | (array > MAX_COUNT))
-    if len(wrong) > 0:
-        text = (
-            f"counts[{wrong[0]}] is {array[wrong[0]]}: a key that is pushed was seen 1 to {MAX_COUNT} times"
-        )
-        raise Error("BAD_ARGUMENT", text)
-    return np.ascontiguousarray(array, np.uint32)
-
-
-def each_counts(given: Counts, tables: int) -> list[npt.ArrayLike | None]:
-    """Counts of each of some tables. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
-    if given is None:
-        return [None] * tables
-    each: list[npt.ArrayLike | None] = list(listed(given, "counts", "arrays"))
-    if len(each) != tables:
-        raise Error("LENGTH_MISMATCH", f"{tables} tables need as many arrays of counts, not {len(each)}")
-    return each
+    return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def target_of(out: Any, count: int, width: int) -> Rows:

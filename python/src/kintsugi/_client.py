@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ._answers import JobStatus
-from ._arrays import Counts, Rate, Rows
+from ._arrays import Rows
 from ._checks import entries, flag, integer, number, path, text, texts
 from ._connection import Connection
 from ._dataset import Dataset
 from ._errors import Error
+from ._extras import Counts, Rate, Scores
 from ._futures import Future, PushFuture
 from ._gateway import SharedGateway, SpawnedGateway
 from ._numbered import NumberedSteps
@@ -164,6 +165,7 @@ class Client:
         *,
         lr: Rate = None,
         counts: Counts = None,
+        scores: Scores = None,
     ) -> PushFuture:
         """Applies gradients to several tables: (table, keys, gradients), len(keys) x dim each.
 
@@ -174,6 +176,10 @@ class Client:
         table, or None: how often each key was seen, len(keys) integers from 1 on. The policy of a table goes
         by them; where it has none they say nothing. None: once each.
 
+        `scores`: a list with an array for each table, or None: len(keys) finite numbers, for a table whose
+        policy has `score`; others refuse them. Rows of the lowest score go first where new ones need room. Of
+        a repeated key the highest counts. None: rows keep the scores that they have, at first 0.
+
         A table is named once. Gradients of repeated keys are summed, those of -1 are left out. They may be
         written over when this returns, but for those in shared memory (`empty`): they are read until the
         push is `taken`. Its `result()` returns when the push is durable. It is atomic per shard, not across
@@ -182,7 +188,7 @@ class Client:
         @raises Error LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE, UNKNOWN_TABLE; the result raises MEMORY_LIMIT,
         UNRECOVERABLE, BAD_ARGUMENT, CLOSED, PUSH_IN_DOUBT.
         """
-        return self._tables.push(requests, lr=lr, counts=counts)
+        return self._tables.push(requests, lr=lr, counts=counts, scores=scores)
 
     def assign(self, requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]]) -> PushFuture:
         """Sets whole rows instead of applying gradients: (table, keys, rows), len(keys) x width each.

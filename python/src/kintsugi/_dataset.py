@@ -10,20 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ._answers import DatasetStatus
-from ._arrays import (
-    MAX_COUNT,
-    Counts,
-    Keys,
-    Rate,
-    counts_of,
-    each_counts,
-    keys_of,
-    present,
-    rates_of,
-    rows_of,
-)
+from ._arrays import Keys, keys_of, present, rows_of
 from ._checks import entries, integer, listed, seconds, text
 from ._errors import Error, GatewayLost
+from ._extras import Counts, Rate, Scores, each_of
 from ._futures import Future, PushFuture
 from ._link import Meanwhile, Reply
 from ._session import Call, Session, named
@@ -99,11 +89,19 @@ class Lease:
         message = {"op": "skip", "range": self.number, "samples": samples}
         self._send(lambda: self._session.push(calls, message)[0])
 
-    def push(self, requests: Requests, samples: int, *, lr: Rate = None, counts: Counts = None) -> PushFuture:
+    def push(
+        self,
+        requests: Requests,
+        samples: int,
+        *,
+        lr: Rate = None,
+        counts: Counts = None,
+        scores: Scores = None,
+    ) -> PushFuture:
         """Applies the gradients of the next batch, of `samples` samples; acknowledged when it is durable.
 
-        Gradients of repeated keys are summed, which were seen as often as they come. `lr`, `counts`: see
-        `Client.push`.
+        Gradients of repeated keys are summed, which were seen as often as they come, and have the highest of
+        their scores. `lr`, `counts`, `scores`: see `Client.push`.
 
         @raises Error, as `Client.push`, but never PUSH_IN_DOUBT.
         """
@@ -111,24 +109,22 @@ class Lease:
         samples = integer(samples, "samples", 0)
         requests = entries(requests, 3, "(table, keys, gradients)")
         calls = []
-        rates, seen = rates_of(lr, len(requests)), each_counts(counts, len(requests))
-        for (given, asked, gradients), rate, each in zip(requests, rates, seen, strict=True):
+        extras = each_of(lr, counts, scores, len(requests))
+        for (given, asked, gradients), of in zip(requests, extras, strict=True):
             table = tables.find(given)
             table.trained = True
             every = keys_of(asked)
             keys, inverse, where = _distinct(every)
             rows = rows_of(gradients, len(every), table.dim, "gradients")
-            counted = counts_of(each, len(every))
+            extra = of.checked(table.name, table.policy, len(every))
             if where is not None:
-                rows = rows[where]
-                counted = None if counted is None else counted[where]
+                rows, extra = rows[where], extra.of(where)
             if inverse is not None:
                 summed = np.zeros((len(keys), table.dim), np.float32)
                 np.add.at(summed, inverse, rows)
                 rows = summed
-                sums = np.bincount(inverse, counted, len(keys))
-                counted = np.minimum(sums, MAX_COUNT).astype(np.uint32)
-            calls.append(Call(table.name, keys, table.dim, rows, rate, table.counted(counted)))
+                extra = extra.summed(inverse, len(keys), table.policy)
+            calls.append(Call(table.name, keys, table.dim, rows, extra))
         message = {"op": "pushBatch", "range": self.number, "samples": samples}
         return tables.connection.noted(BatchFuture(self, self._session, calls, message))
 
@@ -181,6 +177,7 @@ class FollowedLease(Lease):
         *,
         lr: Rate = None,  # noqa: ARG002
         counts: Counts = None,  # noqa: ARG002
+        scores: Scores = None,  # noqa: ARG002
     ) -> PushFuture:
         """@raises Error BAD_ARGUMENT: the first rank pushes."""
         raise Error("BAD_ARGUMENT", "the first rank of the group pushes its batches")

@@ -6,15 +6,16 @@ ranges are `every` steps long. Shards know the numbers of a range, whoever sends
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 import numpy.typing as npt
 
-from ._arrays import Counts, Keys, Rate, keys_of
+from ._arrays import Keys, keys_of
 from ._checks import entries, integer
 from ._dataset import Dataset, Lease
 from ._errors import Error
+from ._extras import Counts, Rate, Scores
 from ._tables import Table, Tables
 
 
@@ -52,13 +53,14 @@ class NumberedSteps:
         step: int,
         lr: Rate = None,
         counts: Counts = None,
+        scores: Scores = None,
     ) -> None:
         """Applies the gradients of a step, and returns when they are durable; see `Client.push`.
 
         `step`: its number. Steps have the numbers 0, 1, 2, ..., and come in this order. One that is durable
         already changes nothing. A step that is sent again must have the same tables and keys as before.
-        When the gateway ends, the step is sent again by itself. `lr`, `counts`: see `Client.push`; keys that
-        repeat were seen as often as they come.
+        When the gateway ends, the step is sent again by itself. `lr`, `counts`, `scores`: see `Client.push`;
+        keys that repeat were seen as often as they come, and have the highest of their scores.
 
         @raises Error BAD_ARGUMENT (another step is the next one), and as `Client.push`, but never
         PUSH_IN_DOUBT.
@@ -66,19 +68,16 @@ class NumberedSteps:
         step = integer(step, "step", 0)
         given = entries(requests, 3, "(table, keys, gradients)")
         keys = [(self._tables.find(table), keys_of(asked)) for table, asked, _ in given]
+
+        def send(lease: Lease) -> None:
+            lease.push(given, 1, lr=lr, counts=counts, scores=scores).result()
+
         with self._lock:
-            while not self._pushed(given, keys, step, lr, counts):
+            while not self._pushed(send, keys, step):
                 # The range was lost on the way. The next lease of it says what is durable.
                 self._lease = None
 
-    def _pushed(
-        self,
-        requests: Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]],
-        keys: list[tuple[Table, Keys]],
-        step: int,
-        lr: Rate,
-        counts: Counts,
-    ) -> bool:
+    def _pushed(self, send: Callable[[Lease], None], keys: list[tuple[Table, Keys]], step: int) -> bool:
         """False: the range was lost. @raises Error."""
         if self._next is not None and step < self._next:
             return True
@@ -94,7 +93,7 @@ class NumberedSteps:
         if index < lease.done:
             lease.skip(keys, 1)
         else:
-            lease.push(requests, 1, lr=lr, counts=counts).result()
+            send(lease)
         if lease.lost:
             return False
         self._keys[index:] = [keys]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ._arena import ALIGNMENT, Arena, Block
 from ._arrays import Keys, Rows
 from ._errors import Error
+from ._extras import Extras
 from ._link import VERSION, Link, Reply
 
 MAX_PAYLOAD = 256 << 20
@@ -33,6 +34,8 @@ class Gateway(Protocol):
         ...
 
 
+NOTHING = Extras()
+
 Word = npt.NDArray[np.int32]
 """One number in shared memory."""
 
@@ -45,22 +48,22 @@ class Call:
     keys: Keys
     width: int
     rows: Rows | None = None
-    lr: float | None = None
-    """Learning rate of a push, in place of the table's."""
-    counts: npt.NDArray[np.uint32] | None = None
-    """How often each key of a push was seen; None: once."""
+    extras: Extras = NOTHING
+    """A push has some."""
 
-    def described(self, keys_at: int, rows_at: int, counts_at: int) -> list[str | int | float | None]:
-        """The entry of this table in the message."""
-        entry: list[str | int | float | None] = [self.table, keys_at, len(self.keys), rows_at]
-        if self.counts is not None:
-            return [*entry, self.lr, counts_at]
-        return entry if self.lr is None else [*entry, self.lr]
+    def described(self, keys_at: int, rows_at: int, extras_at: Sequence[int]) -> list[Any]:
+        """The entry of this table in the message. `extras_at`: of each of the arrays of `extras`."""
+        entry = [self.table, keys_at, len(self.keys), rows_at, self.extras.lr]
+        left = iter(extras_at)
+        entry += [None if each is None else next(left) for each in (self.extras.counts, self.extras.scores)]
+        while entry[-1] is None:
+            entry.pop()
+        return entry
 
     @property
-    def counts_bytes(self) -> int:
-        """Bytes of the counts, with their padding."""
-        return 0 if self.counts is None else _padded(self.counts.nbytes)
+    def extras_bytes(self) -> int:
+        """Bytes of counts and scores, with their padding."""
+        return sum(_padded(array.nbytes) for array in self.extras.arrays)
 
 
 def named(calls: Sequence[Call]) -> str:
@@ -170,7 +173,7 @@ class Session:
             place = self._inside(call.rows)
             places.append(place)
             copied = 0 if place is not None or call.rows is None else _padded(call.rows.nbytes)
-            sizes.append(_padded(call.keys.nbytes) + copied + call.counts_bytes)
+            sizes.append(_padded(call.keys.nbytes) + copied + call.extras_bytes)
         block = self.room(_TAKEN + sum(sizes))
         if block is None:
             return self._push_behind(message, calls), None
@@ -178,7 +181,7 @@ class Session:
         taken[0] = 0
         message["taken"] = block.offset
         at = _TAKEN
-        described: list[list[str | int | float | None]] = []
+        described: list[list[Any]] = []
         for call, place in zip(calls, places, strict=True):
             np.copyto(block.array(at, (len(call.keys),), np.uint64), call.keys)
             keys_at = block.offset + at
@@ -189,16 +192,18 @@ class Session:
                 np.copyto(block.array(at, call.rows.shape, np.float32), call.rows)
                 place = block.offset + at
                 at += _padded(call.rows.nbytes)
-            described.append(call.described(keys_at, place, block.offset + at))
-            if call.counts is not None:
-                np.copyto(block.array(at, call.counts.shape, np.uint32), call.counts)
-                at += call.counts_bytes
+            extras_at = []
+            for array in call.extras.arrays:
+                np.copyto(block.array(at, array.shape, array.dtype.type), array)
+                extras_at.append(block.offset + at)
+                at += _padded(array.nbytes)
+            described.append(call.described(keys_at, place, extras_at))
         message["calls"] = described
         return self.link.send(message, keep=(block, [call.rows for call in calls])), taken
 
     def _push_behind(self, message: dict[str, Any], calls: Sequence[Call]) -> Reply:
         at = 0
-        described: list[list[str | int | float | None]] = []
+        described: list[list[Any]] = []
         payload = []
         for call in calls:
             keys_at, rows_at = at, at + call.keys.nbytes
@@ -209,11 +214,15 @@ class Session:
                 padding = bytes(-call.rows.nbytes % 8)
                 payload += [call.rows.data.cast("B"), memoryview(padding)]
                 at += call.rows.nbytes + len(padding)
-            described.append(call.described(keys_at, rows_at, at))
-            if call.counts is not None and len(call.keys) > 0:
-                padding = bytes(-call.counts.nbytes % 8)
-                payload += [call.counts.data.cast("B"), memoryview(padding)]
-                at += call.counts.nbytes + len(padding)
+            extras_at = []
+            for array in call.extras.arrays:
+                extras_at.append(at)
+                if len(call.keys) == 0:
+                    continue
+                padding = bytes(-array.nbytes % 8)
+                payload += [array.data.cast("B"), memoryview(padding)]
+                at += array.nbytes + len(padding)
+            described.append(call.described(keys_at, rows_at, extras_at))
         _check_payload(at)
         message.update(calls=described, behind=True)
         return self.link.send(message, payload)

@@ -168,10 +168,12 @@ class Policy:
     `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `l2_below`: (norm, ttl),
     the ttl of rows whose values have a lower Euclidean norm. `max_rows`: the rows of all shards together; new
     rows displace those that were not seen for long. `memory`: the same where nearly all of a PS's --memory is
-    used. `counter`: gradients change a row from this sighting on. `bloom`: the same without a row before;
-    (sightings, capacity, error) of a filter, or the sightings alone. `probability`: each sighting of a key
-    without a row makes it one with this chance. `likely`: the chance that lets 95 of 100 keys have a row
-    after so many sightings. A policy has at most one of the last four.
+    used. `score`: pushes may give rows scores, and those of the lowest go first for `max_rows` or `memory`,
+    of which it needs one; from the creation of a table on, or never. `counter`: gradients change a row from
+    this sighting on. `bloom`: the same without a row before; (sightings, capacity, error) of a filter, or the
+    sightings alone. `probability`: each sighting of a key without a row makes it one with this chance.
+    `likely`: the chance that lets 95 of 100 keys have a row after so many sightings. A policy has at most one
+    of the last four.
     """
 
     ttl: int | None = None
@@ -179,6 +181,7 @@ class Policy:
     l2_below: tuple[float, int] | None = None
     max_rows: int | None = None
     memory: bool = False
+    score: bool = False
     counter: int | None = None
     bloom: int | tuple[int, int, float] | None = None
     probability: float | None = None
@@ -209,10 +212,13 @@ class Policy:
                 raise bad(f"norm of l2_below must be a positive float32, not {shown(given[0])}")
         if self.max_rows is not None:
             spec["maxRows"] = integer(self.max_rows, "max_rows", 1, MOST_ROWS)
-        if not isinstance(self.memory, bool):
-            raise bad(f"memory must be True or False, not {shown(self.memory)}")
-        if self.memory:
-            spec["memory"] = True
+        for name, value in (("memory", self.memory), ("score", self.score)):
+            if not isinstance(value, bool):
+                raise bad(f"{name} must be True or False, not {shown(value)}")
+            if value:
+                spec[name] = True
+        if self.score and "maxRows" not in spec and not self.memory:
+            raise bad("score says which rows go for max_rows or memory: it needs one of them")
         if self.counter is not None:
             spec["counter"] = integer(self.counter, "counter", 1, MOST_LIFE)
         if self.bloom is not None:
@@ -260,6 +266,7 @@ def policy_of(spec: dict[str, Any]) -> Policy:
         l2_below=None if faint is None else (faint["norm"], faint["ttl"]),
         max_rows=spec.get("maxRows"),
         memory=spec.get("memory", False),
+        score=spec.get("score", False),
         counter=spec.get("counter"),
         bloom=None if bloom is None else (bloom["sightings"], bloom["capacity"], bloom["error"]),
         probability=spec.get("probability"),

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import MAX_COUNT, Keys, Rows, keys_of
+from ._arrays import Keys, Rows, keys_of
 from ._client import Client
 from ._errors import Error
+from ._extras import MAX_COUNT
 from ._futures import PushFuture
 from ._link import Meanwhile
 from ._tables import Table

@@ -9,22 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import (
-    Counts,
-    Keys,
-    Rate,
-    Rows,
-    counts_of,
-    each_counts,
-    keys_of,
-    present,
-    rates_of,
-    rows_of,
-    target_of,
-)
+from ._arrays import Keys, Rows, keys_of, present, rows_of, target_of
 from ._checks import entries, flag, integer, listed, number, text
 from ._connection import Connection
 from ._errors import Error, GatewayLost
+from ._extras import Counts, Rate, Scores, each_of
 from ._futures import Future, PushFuture
 from ._link import Reply
 from ._session import Call, Session, named
@@ -81,10 +70,6 @@ class Table:
         self.dropped = False
         """Whether this process has dropped it."""
 
-    def counted(self, counts: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.uint32] | None:
-        """Counts that a push takes along: a table without a policy has no use for them."""
-        return None if self.policy is None else counts
-
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.dim}, optimizer={self.optimizer})"
 
@@ -105,16 +90,18 @@ class Table:
         *,
         lr: float | None = None,
         counts: npt.ArrayLike | None = None,
+        scores: npt.ArrayLike | None = None,
     ) -> PushFuture:
         """Applies gradients, len(keys) x dim, by the table's optimizer; those of repeated keys are summed.
 
         `lr`: the learning rate of this push, in place of the table's. `counts`: how often each key was seen,
-        len(keys) integers from 1 on, for a policy of the table; see `Client.push`.
+        len(keys) integers from 1 on, for a policy of the table. `scores`: len(keys) finite numbers, for a
+        policy with `score`; see `Client.push`.
 
         @raises Error LENGTH_MISMATCH, DIM_MISMATCH, KEY_TYPE, BAD_ARGUMENT; the result raises the others.
         """
         rate = None if lr is None else number(lr, "lr", 0)
-        return self._tables.push([(self, keys, gradients)], lr=rate, counts=[counts])
+        return self._tables.push([(self, keys, gradients)], lr=rate, counts=[counts], scores=[scores])
 
     def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> PushFuture:
         """Sets whole rows, len(keys) x width: values, then the optimizer's state.
@@ -315,6 +302,7 @@ class Tables:
         *,
         lr: Rate = None,
         counts: Counts = None,
+        scores: Scores = None,
         whole: bool = False,
         until: tuple[str, float] | None = None,
     ) -> PushFuture:
@@ -324,19 +312,18 @@ class Tables:
         """
         requests = entries(requests, 3, f"(table, keys, {'rows' if whole else 'gradients'})")
         calls = []
-        rates, seen = rates_of(lr, len(requests)), each_counts(counts, len(requests))
-        for (given, asked, rows), rate, each in zip(requests, rates, seen, strict=True):
+        extras = each_of(lr, counts, scores, len(requests))
+        for (given, asked, rows), of in zip(requests, extras, strict=True):
             table = self.find(given)
             width = table.width if whole else table.dim
             table.trained = table.trained or not whole
             keys = keys_of(asked)
             values = rows_of(rows, len(keys), width, "rows" if whole else "gradients")
-            counted = counts_of(each, len(keys))
+            extra = of.checked(table.name, table.policy, len(keys))
             where = present(keys)
             if where is not None:
-                keys, values = keys[where], values[where]
-                counted = None if counted is None else counted[where]
-            calls.append(Call(table.name, keys, width, values, rate, table.counted(counted)))
+                keys, values, extra = keys[where], values[where], extra.of(where)
+            calls.append(Call(table.name, keys, width, values, extra))
         message: dict[str, Any] = {"op": "push", "whole": True} if whole else {"op": "push"}
         if until is not None:
             message["until"] = until

@@ -22,7 +22,10 @@ export interface RowShape {
   optimizer: OptimizerKind;
   /** Schedule of the learning rate. With one, rows count their steps. */
   schedule?: ScheduleSpec | undefined;
-  /** Policy of one shard. With one, rows have two words more, and the shard slots for clock and filter. */
+  /**
+   * Policy of one shard. With one, rows have two or three words more, and the shard has slots for clock and
+   * filter.
+   */
   policy?: TablePolicy | undefined;
 }
 

@@ -5,7 +5,6 @@
 import { KintsugiError } from '../../common/errors.js';
 import { checkArray, checkFields, checkOptions } from '../../common/options.js';
 import { loadNative, type SplitCall } from '../../engine/native.js';
-import { pushRateProblem } from '../../engine/optimizers.js';
 import { PartMemory } from '../../net/transport/index.js';
 import { locate, shardCount, type TableSpec } from '../../protocol/map.js';
 import { FLOAT_BYTES } from '../../protocol/section-header.js';
@@ -24,6 +23,7 @@ import {
   type ReplicaAnswer,
   type RequestOptions,
 } from './options.js';
+import { distinctExtras, pushExtras } from './push-extras.js';
 import type { ReplicaReads } from './replica-reads.js';
 import {
   encodeRounds,
@@ -42,9 +42,6 @@ import { KnownTables } from './tables.js';
 const ZEROED_BYTES = 64 << 10;
 /** A larger array is made by V8, because Node may have no buffer of that size. */
 const BUFFER_BYTES = 1 << 30;
-
-/** A count ends here. */
-const MAX_COUNT = 0xffffffff;
 
 /** The part of a request for one table: keys, and the rows that go with them. */
 interface TableCall extends SplitCall {
@@ -228,13 +225,13 @@ export class ClientRequests {
       const code = given % width === 0 ? 'LENGTH_MISMATCH' : 'DIM_MISMATCH';
       throw new KintsugiError(code, `table "${spec.name}": ${text}`);
     }
-    const extras = { ...rateOf(request, spec, mode), ...countsOf(request, spec, mode) };
+    const extras = pushExtras(request, spec, mode === 'rows');
     return { spec, table: spec.id, keys, width, rows: request.gradients, ...extras };
   }
 
   /**
    * A gradient is summed over the whole call before its optimizer sees it, also when the call is cut into
-   * sections. Its key was seen as often as it came.
+   * sections. Its key was seen as often as it came, and has the highest of its scores.
    */
   private distinct(calls: TableCall[]): TableCall[] {
     let bytes = 0;
@@ -245,8 +242,7 @@ export class ClientRequests {
       if (keys.length === call.keys.length || !call.rows) return call;
       const rows = new Float32Array(keys.length * call.width);
       this.native.sumRows(rows, call.width, call.rows, inverse);
-      const counts = call.spec.policy && sumCounts(keys.length, inverse, call.counts);
-      return { ...call, keys, rows, ...(counts && { counts }) };
+      return { ...call, keys, rows, ...distinctExtras(call, call.spec, keys.length, inverse) };
     });
   }
 
@@ -331,47 +327,6 @@ function roundBytes(calls: readonly TableCall[]): number {
     ROUND_BYTES,
     calls.reduce((sum, { keys, width }) => sum + keys.length * width * FLOAT_BYTES, 0),
   );
-}
-
-/** @throws BAD_ARGUMENT */
-function rateOf({ lr }: PushRequest, { name, optimizer }: TableSpec, mode: PullMode): { lr?: number } {
-  if (lr === undefined) return {};
-  if (mode === 'rows')
-    throw new KintsugiError('BAD_ARGUMENT', 'assign: rows are set as they are, without lr');
-  const problem = pushRateProblem(optimizer, lr);
-  if (problem) throw new KintsugiError('BAD_ARGUMENT', `table "${name}": ${problem}`);
-  return { lr };
-}
-
-/** The counts of a push to a table that counts. @throws BAD_ARGUMENT, LENGTH_MISMATCH */
-function countsOf(
-  { keys, counts }: PushRequest,
-  { name, policy }: TableSpec,
-  mode: PullMode,
-): { counts?: Uint32Array } {
-  if (counts === undefined) return {};
-  if (mode === 'rows')
-    throw new KintsugiError('BAD_ARGUMENT', 'assign: rows are set as they are, without counts');
-  if (!(counts instanceof Uint32Array))
-    throw new KintsugiError('BAD_ARGUMENT', 'counts must be a Uint32Array');
-  if (counts.length !== keys.length) {
-    const text = `${keys.length} keys need as many counts, not ${counts.length}`;
-    throw new KintsugiError('LENGTH_MISMATCH', `table "${name}": ${text}`);
-  }
-  const zero = counts.indexOf(0);
-  if (zero >= 0) {
-    const text = `counts[${zero}] is 0, but a key that is pushed was seen once or more`;
-    throw new KintsugiError('BAD_ARGUMENT', `table "${name}": ${text}`);
-  }
-  return policy ? { counts } : {};
-}
-
-/** How often each distinct key came. */
-function sumCounts(distinct: number, inverse: Uint32Array, counts?: Uint32Array): Uint32Array {
-  const sums = new Uint32Array(distinct);
-  for (const [i, at] of inverse.entries())
-    sums[at] = Math.min(MAX_COUNT, sums[at]! + (counts ? counts[i]! : 1));
-  return sums;
 }
 
 /** Whole rows go to new arrays only. */

@@ -113,9 +113,16 @@ export interface PushOptions extends RequestOptions {
   lr?: number | undefined;
   /** See {@link PushRequest.counts}. */
   counts?: Uint32Array | undefined;
+  /** See {@link PushRequest.scores}. */
+  scores?: Float32Array | undefined;
 }
 
-export const PUSH_OPTIONS = { ...REQUEST_OPTIONS, lr: true, counts: true } satisfies OptionKeys<PushOptions>;
+export const PUSH_OPTIONS = {
+  ...REQUEST_OPTIONS,
+  lr: true,
+  counts: true,
+  scores: true,
+} satisfies OptionKeys<PushOptions>;
 
 /** Options of a pull. */
 export interface PullOptions extends RequestOptions {
@@ -328,6 +335,13 @@ export interface PushRequest extends PullRequest {
    * {@link Client.assign}. Default: each key was seen once.
    */
   counts?: Uint32Array | undefined;
+  /**
+   * The score of each key, keys.length finite numbers, for a table whose policy has `score`; others refuse
+   * them. Rows of the lowest score go first where new rows need room. A row keeps its score until a push
+   * brings another one, and begins with 0. Of a repeated key the highest score counts. Not for
+   * {@link Client.assign}, whose rows have their scores. Default: rows keep those that they have.
+   */
+  scores?: Float32Array | undefined;
 }
 
 export const PUSH_REQUEST = {
@@ -335,6 +349,7 @@ export const PUSH_REQUEST = {
   gradients: true,
   lr: true,
   counts: true,
+  scores: true,
 } satisfies OptionKeys<PushRequest>;
 
 /** Counts of one (client, shard), for audits: what this client numbered and saw acknowledged. */

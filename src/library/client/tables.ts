@@ -87,8 +87,8 @@ export class JobTable implements Table {
 
   async push(keys: BigUint64Array, gradients: Float32Array, options: PushOptions = {}): Promise<void> {
     checkOptions('push', options, PUSH_OPTIONS);
-    const { lr, counts, ...rest } = options;
-    await this.client.push([{ table: this, keys, gradients, lr, counts }], rest);
+    const { lr, counts, scores, ...rest } = options;
+    await this.client.push([{ table: this, keys, gradients, lr, counts, scores }], rest);
   }
 
   async delete(keys: BigUint64Array, options?: RequestOptions): Promise<void> {

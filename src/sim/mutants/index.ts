@@ -14,6 +14,7 @@ import { RECEIVED_MUTANTS } from './received.js';
 import { REPLICA_MUTANTS } from './replicas.js';
 import { SAVING_MUTANTS } from './saving.js';
 import { SCHEDULER_MUTANTS } from './scheduling.js';
+import { SCORE_MUTANTS } from './scores.js';
 import { SENDER_MUTANTS } from './senders.js';
 import { SETTING_MUTANTS } from './settings.js';
 import { STORAGE_MUTANTS } from './storage.js';
@@ -41,5 +42,6 @@ export const MUTANTS: readonly Mutant[] = [
   ...LIFE_MUTANTS,
   ...EVICTION_MUTANTS,
   ...COUNT_MUTANTS,
+  ...SCORE_MUTANTS,
   ...PURGE_MUTANTS,
 ];

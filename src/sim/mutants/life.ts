@@ -71,8 +71,8 @@ export const LIFE_MUTANTS: readonly Mutant[] = [
   {
     name: 'life: a checkpoint is restored into tables whose rows have other words',
     file: 'scheduler/saving/restored',
-    from: '(table.policy === undefined) === (saved.policy === undefined)',
-    to: 'true',
+    from: '(table.policy === undefined) === (saved.policy === undefined) &&',
+    to: '',
     scenario: {
       test: 'test/core/scheduler/restore-lost.test.ts',
       because: 'no table of a schedule is dropped and comes without its policy',

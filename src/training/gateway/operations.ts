@@ -74,24 +74,27 @@ export type GatewayOperation = (asked: OperationRequest) => Promise<OperationAns
 
 /**
  * Keys and rows for one table. The offsets are bytes in the memory of the program; only a push has `lr`, null
- * for that of the table, and u32 counts of its keys.
+ * for that of the table, u32 counts of its keys, null where they were seen once, and their scores.
  */
 type GatewayCall = [
   ...[table: string, keysAt: number, count: number, rowsAt: number],
-  ...[lr?: number | null, countsAt?: number],
+  ...[lr?: number | null, countsAt?: number | null, scoresAt?: number],
 ];
+
+/** The fields of a call, in order. Those from `lr` on may be left out, or null where others follow. */
+const CALL_FIELDS = 7;
 
 export function callsOf(message: Record<string, unknown>): GatewayCall[] {
   const { calls } = message;
-  const isCall = (call: unknown) =>
-    Array.isArray(call) &&
-    (call.length === 4 ||
-      (call.length === 5 && typeof call[4] === 'number') ||
-      (call.length === 6 && (call[4] === null || typeof call[4] === 'number'))) &&
-    typeof call[0] === 'string' &&
-    [...call.slice(1, 4), ...call.slice(5)].every((number) => Number.isSafeInteger(number));
+  const isCall = (call: unknown) => {
+    if (!Array.isArray(call) || call.length < 4 || call.length > CALL_FIELDS) return false;
+    if (typeof call[0] !== 'string' || (call.length > 4 && call.at(-1) === null)) return false;
+    const isNumber = (value: unknown, i: number) =>
+      i === 3 ? typeof value === 'number' : Number.isSafeInteger(value);
+    return call.slice(1).every((value, i) => (i >= 3 && value === null) || isNumber(value, i));
+  };
   if (Array.isArray(calls) && calls.every(isCall)) return calls as GatewayCall[];
-  throw bad('calls must be a list of [table, keys, count, rows] or, in a push, [..., lr, counts]');
+  throw bad('calls must be a list of [table, keys, count, rows] or, in a push, [..., lr, counts, scores]');
 }
 
 /** Floats of a row: its values, or with the state of the optimizer. */
@@ -124,10 +127,11 @@ const pull: GatewayOperation = async ({ client, message, memory, signal, room })
 };
 
 export function pushRequests({ client, message, memory }: OperationRequest): PushRequest[] {
-  return callsOf(message).map(([table, keysAt, count, rowsAt, lr, countsAt]) => {
+  return callsOf(message).map(([table, keysAt, count, rowsAt, lr, countsAt, scoresAt]) => {
     const gradients = memory.floats(rowsAt, count * widthOf(client, table, message.whole === true));
-    const counts = countsAt === undefined ? undefined : memory.counts(countsAt, count);
-    return { table, keys: memory.keys(keysAt, count), gradients, lr: lr ?? undefined, counts };
+    const counts = countsAt === undefined || countsAt === null ? undefined : memory.counts(countsAt, count);
+    const scores = scoresAt === undefined ? undefined : memory.floats(scoresAt, count);
+    return { table, keys: memory.keys(keysAt, count), gradients, lr: lr ?? undefined, counts, scores };
   });
 }
 

@@ -81,6 +81,10 @@ it('are none of a table without one, and must be valid', () => {
   ]);
   expect(refused({ ttl: 0 })[1]).toMatch('ttl must be an integer from 1');
   expect(refused({})[1]).toMatch('a policy has at least one of');
+  expect(refused({ maxRows: 9, score: true })).toEqual([
+    'BAD_ARGUMENT',
+    'table "t": its rows have no word for a score: a table has score from its creation on, or never',
+  ]);
   expect(set({})?.message).toBe('table "t": nothing is to change: it takes lr, clipNorm, schedule, policy');
   expect(refused({ ttl: 9 }, 'other')[0]).toBe('UNKNOWN_TABLE');
   expect(table()).toMatchObject({ policy: FIRST });

@@ -1,6 +1,7 @@
 /** A running job that has lost a shard for good loads it from a checkpoint, and the others go on. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { optimizerOf } from '../../../src/engine/optimizers.js';
+import type { TablePolicy } from '../../../src/engine/policies.js';
 import type { MessageOf } from '../../../src/protocol/messages.js';
 import type { SavePlan } from '../../../src/protocol/saving.js';
 import { Cluster, type ClusterOptions, kind, tableSpec } from '../harness.js';
@@ -231,6 +232,26 @@ describe('restore --only-lost', () => {
     expect(other).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('policy') });
     expect(ask({ shards: draft.shards.slice(1) })).toMatchObject({ code: 'BAD_ARGUMENT' });
     expect(cluster.scheduler!.status().redundancy).toBe('lost');
+  });
+
+  it('refuses a checkpoint whose rows have scores where those of the job have none, or the reverse', () => {
+    const [scored, unscored] = [{ maxRows: 9, score: true as const }, { maxRows: 9 }];
+    for (const policy of [scored, unscored]) {
+      lost({ tables: [{ ...tableSpec('t'), policy }] });
+      const draft = cluster.place.manifests[0]!;
+      const ask = (saved: TablePolicy) => {
+        const tables = [{ ...draft.tables[0]!, policy: saved }];
+        cluster.place.manifests.push({ ...draft, number: 90 + nextId, tables });
+        return reload(nextId, 90 + nextId++);
+      };
+      expect(ask(policy === scored ? unscored : scored)).toMatchObject({
+        code: 'BAD_ARGUMENT',
+        message: expect.stringContaining('one of both has no policy or no score'),
+      });
+      expect(ask({ ...policy, ttl: 500 }).code).toBeUndefined();
+      cluster.close();
+    }
+    lost();
   });
 
   it('takes numbers of another job only of sessions that are common to both', () => {

@@ -1,20 +1,25 @@
-/** Parts of a push whose other tables are gone: rows, rates and counts go with their tables. */
+/** Parts of a push whose other tables are gone: rows, rates, counts and scores go with their tables. */
 import { expect, it } from 'vitest';
 import { selectedPush } from '../../../src/core/shared/sections.js';
 import { native } from '../../engine/native.support.js';
 
 const order = Uint32Array.of(0, 1, 2);
 const keys = BigUint64Array.of(5n, 6n, 7n);
-const part = (table: number, width: number, extras: { lr?: number; counts?: Uint32Array } = {}) => ({
+const part = (
+  table: number,
+  width: number,
+  extras: { lr?: number; counts?: Uint32Array; scores?: Float32Array } = {},
+) => ({
   ...{ table, width, keys, rows: new Float32Array(3 * width).fill(table), order, start: 0, end: 3 },
   ...extras,
 });
 const counts = Uint32Array.of(1, 2, 3);
+const scores = Float32Array.of(0.5, -1, 7);
 const ALL = [
   part(1, 3, { counts }),
   part(2, 0),
-  part(3, 1, { counts, lr: 0.5 }),
-  part(4, 2),
+  part(3, 1, { counts, lr: 0.5, scores }),
+  part(4, 2, { scores }),
   part(5, 4, { counts }),
 ];
 

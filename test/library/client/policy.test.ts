@@ -271,6 +271,7 @@ it('a policy is written in one line', () => {
     { l2Below: { norm: 0.1, ttl: 3 } },
     { l2Below: { norm: 2 ** 80, ttl: 3 } },
     { memory: true as const },
+    { maxRows: 5, score: true as const },
     { bloom: { sightings: 3, capacity: 1000, error: 0.001 } },
     { probability: 0.25, ttl: 5 },
     { likely: 4 },
@@ -295,6 +296,8 @@ it('a policy is written in one line', () => {
     'admit=probability(x)',
     'admit=probability()',
     'evict=memory(5)',
+    'evict=score(5)',
+    'admit=score',
     'evict=memory,evict=memory',
     'evict=maxRows',
     'evict=maxRows(5,6)',
@@ -309,8 +312,8 @@ it('a policy that says nothing, or nothing that is known, is refused', async () 
   const refused: [policy: unknown, message: string][] = [
     [
       {},
-      'a policy has at least one of ttl, minFrequency, l2Below, maxRows, memory, counter, bloom, ' +
-        'probability, likely',
+      'a policy has at least one of ttl, minFrequency, l2Below, maxRows, memory, score, counter, ' +
+        'bloom, probability, likely',
     ],
     [{ ttl: 0 }, 'policy: ttl must be an integer from 1 to 536870911'],
     [{ ttl: 1.5 }, 'policy: ttl must be an integer'],
@@ -329,6 +332,9 @@ it('a policy that says nothing, or nothing that is known, is refused', async () 
     [{ maxRows: 2 ** 48 + 1 }, 'policy: maxRows must be an integer'],
     [{ memory: false }, 'policy: memory must be true, or left out'],
     [{ memory: 1 }, 'policy: memory must be true, or left out'],
+    [{ maxRows: 5, score: 1 }, 'policy: score must be true, or left out'],
+    [{ score: true }, 'policy: score says which rows go for maxRows or memory: it needs one of them'],
+    [{ score: true, ttl: 5, memory: undefined }, 'policy: score says which rows go for maxRows or memory'],
     [{ bloom: 2 }, 'policy: bloom must be an object of sightings, capacity, error'],
     [{ bloom: { sightings: 1 } }, 'policy: bloom.sightings must be an integer from 2 to 255'],
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._arrays import MAX_COUNT
+from .._extras import MAX_COUNT
 from .._steps import Counted
 
 Ints = npt.NDArray[np.int64]

@@ -239,12 +239,13 @@ function checkTables(pool: string, map: ClusterMap, { number, tables }: Checkpoi
       table?.pool === pool &&
       table.dim === saved.dim &&
       isSameOptimizer(table, saved) &&
-      (table.policy === undefined) === (saved.policy === undefined);
+      (table.policy === undefined) === (saved.policy === undefined) &&
+      table.policy?.score === saved.policy?.score;
     if (!same) {
       const text = `this job has no table "${saved.name}" as checkpoint ${number} has it`;
       throw new KintsugiError(
         'BAD_ARGUMENT',
-        `${text}: dim, pool or optimizer differ, one of both has no policy, or it is missing`,
+        `${text}: dim, pool or optimizer differ, one of both has no policy or no score, or it is missing`,
       );
     }
   }
