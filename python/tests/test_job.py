@@ -20,7 +20,13 @@ def test_whole_rows_are_assigned(client: kintsugi.Client) -> None:
         copy.assign(keys, np.zeros((50, 3)))
 
 
-def test_rows_are_deleted(client: kintsugi.Client) -> None:
+@pytest.mark.parametrize("memory_bytes", [64 << 20, 0], ids=["shared", "socket"])
+def test_rows_are_deleted(cluster: kintsugi.LocalCluster, memory_bytes: int) -> None:
+    with kintsugi.connect(cluster.address, timeout=60, memory_bytes=memory_bytes) as client:
+        delete_rows(client)
+
+
+def delete_rows(client: kintsugi.Client) -> None:
     table = client.create_table(f"t-{uuid4()}", 3, optimizer=kintsugi.Adam())
     keys = np.arange(50)
     initial = table.pull(keys, state=True)

@@ -210,7 +210,8 @@ class Session:
             at = rows_at
             if len(call.keys) > 0:
                 payload.append(call.keys.data.cast("B"))
-            if call.rows is not None and len(call.keys) > 0:
+            # The rows of a deletion have no values.
+            if call.rows is not None and call.rows.nbytes > 0:
                 padding = bytes(-call.rows.nbytes % 8)
                 payload += [call.rows.data.cast("B"), memoryview(padding)]
                 at += call.rows.nbytes + len(padding)
