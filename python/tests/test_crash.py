@@ -309,7 +309,8 @@ def test_a_numbered_step_that_is_sent_again_is_applied_once(client: kintsugi.Cli
                 pass
             signal_gateway(client, signal.SIGKILL)
             thread.join()
-        steps.push([(table, keys, ones)], step=step, counts=threes)
+        once: Any = iter(threes)
+        steps.push([(table, keys, ones)], step=step, counts=once)
         for again in range(step + 1):
             steps.push([(table, keys, ones)], step=again, counts=threes)
     assert (table.pull(keys) == 6).all()

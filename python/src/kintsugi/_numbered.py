@@ -15,7 +15,7 @@ from ._arrays import Keys, keys_of
 from ._checks import entries, integer
 from ._dataset import Dataset, Lease
 from ._errors import Error
-from ._extras import Counts, Rate, Scores
+from ._extras import Counts, Rate, Scores, each_of
 from ._tables import Table, Tables
 
 
@@ -69,8 +69,13 @@ class NumberedSteps:
         given = entries(requests, 3, "(table, keys, gradients)")
         keys = [(self._tables.find(table), keys_of(asked)) for table, asked, _ in given]
 
+        # Iterators are read once, and a step may be sent several times.
+        extras = each_of(lr, counts, scores, len(given))
+        rates = [each.lr for each in extras]
+        seen, scored = [each.counts for each in extras], [each.scores for each in extras]
+
         def send(lease: Lease) -> None:
-            lease.push(given, 1, lr=lr, counts=counts, scores=scores).result()
+            lease.push(given, 1, lr=rates, counts=seen, scores=scored).result()
 
         with self._lock:
             while not self._pushed(send, keys, step):
