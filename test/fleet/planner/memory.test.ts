@@ -70,17 +70,19 @@ describe('a row costs what the engine says', () => {
   });
 
   // The clock has a slot: where rows fill their blocks, it begins a block.
-  it.each([
-    [100_000, 16],
-    [50_000, 6],
-    [512 * 28, 6],
-    [1, 16],
-  ])('%i rows of dim %i in a table with a policy', (rows, dim) => {
-    const shape = { dim, optimizer: 'adagrad', policy: { ttl: 1_000_000 } } as const;
+  it.each<[number, number, TablePolicy, number]>([
+    [100_000, 16, { ttl: 1_000_000 }, 2],
+    [50_000, 6, { ttl: 1_000_000 }, 2],
+    [512 * 28, 6, { ttl: 1_000_000 }, 2],
+    [1, 16, { ttl: 1_000_000 }, 2],
+    [50_000, 6, { maxRows: 1_000_000, score: true }, 3],
+    [30_000, 16, { memory: true, score: true, ttl: 1_000_000 }, 3],
+  ])('%i rows of dim %i in a table with the policy %o', (rows, dim, policy, words) => {
+    const shape = { dim, optimizer: 'adagrad', policy } as const;
     const { shard, parity } = engine(rows, dim, 'adagrad', shape.policy);
     expect(shard.bytes).toBe(dataShardBytes(rows, shape));
     expect(parity.bytes).toBe(codedBytes(rows, shape));
-    expect(rowFloats(shape)).toBe(2 * dim + 2);
+    expect(rowFloats(shape)).toBe(2 * dim + words);
     shard.close();
     parity.close();
   });
