@@ -69,6 +69,19 @@ def steps(layers: list[kt.KintsugiEmbedding], rows: kt.RowOptimizer, rank: int) 
         scaler.update()
 
 
+def mixed(layers: list[kt.KintsugiEmbedding], rows: kt.RowOptimizer, rank: int) -> None:
+    """Key 1 is counted on the first rank, and key 2 on none. Then both have zeros in place of gradients."""
+    counts, other = layers
+    named = [1, 1, 4] if rank == 0 else [4]
+    loss = counts(torch.tensor(named)).sum() + other(torch.tensor([1, 2, 2])).sum()
+    loss.backward()
+    rows.step()
+    rows.zero_grad()
+    counts(torch.tensor([5, 5])).sum().backward()
+    rows.zero_grad(set_to_none=False)
+    rows.step()
+
+
 def main() -> None:
     scheduler, what, tables, store, *file, rank_of, world_of = sys.argv[1:]
     rank, world = int(rank_of), int(world_of)
@@ -78,10 +91,15 @@ def main() -> None:
     said = "done"
     with kintsugi.connect(scheduler, timeout=60) as client:
         layers = layers_of(client, tables.split(","), differ=what == "differ" and rank == 1)
+        if what == "mixed":
+            other = kt.KintsugiEmbedding(client, layers[0].table.name, 2, policy=layers[0].table.policy)
+            layers = [layers[0], other]
         try:
             rows = kt.RowOptimizer(layers, group=group, timeout=60)
             if what == "steps":
                 steps(layers, rows, rank)
+            elif what == "mixed":
+                mixed(layers, rows, rank)
             elif what == "data":
                 data = kintsugi.RangeDataset(
                     client, file, batch=BATCH, run=tables, reader=read, group=group, timeout=60

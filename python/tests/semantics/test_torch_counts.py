@@ -420,6 +420,14 @@ def test_ranks_of_a_data_set_see_what_one_process_sees(
     assert seen(client.table(names[0]), client) == counted(*lines)
 
 
+def test_ranks_count_what_nobody_counts_once(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client, tmp_path: Path
+) -> None:
+    names = [f"t-{uuid4()}" for _ in range(3)]
+    assert ranks(cluster, "mixed", ",".join(names), str(tmp_path / "store")) == ["done"] * 2
+    assert seen(client.table(names[0]), client) == counted([1, 1, 4, 4, 2], [5])
+
+
 def test_ranks_that_differ_are_an_error_of_all(cluster: kintsugi.LocalCluster, tmp_path: Path) -> None:
     names = ",".join(f"t-{uuid4()}" for _ in range(3))
     said = ranks(cluster, "differ", names, str(tmp_path / "store"))

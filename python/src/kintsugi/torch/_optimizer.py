@@ -141,7 +141,7 @@ class RowOptimizer(torch.optim.Optimizer):
             return keys, gradient, None
         if counts and counted is not None:
             return keys, gradient, counted
-        return keys, gradient, np.full(len(keys), int(counts), np.int64)
+        return keys, gradient, np.zeros(len(keys), np.int64)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Sets groups and numbers of steps. @raises Error BAD_ARGUMENT: they are of other tables."""

@@ -23,7 +23,7 @@ from .._errors import Error
 from .._steps import Counted, Request, steps_of
 from .._tables import Table
 from ._row_parameter import CHANGE, GRAD, RowParameter
-from ._sightings import Occurrences, Sightings
+from ._sightings import Occurrences, Sightings, pushed
 
 Ints = npt.NDArray[np.int64]
 
@@ -350,25 +350,28 @@ class TableRows:
         self.touched[:] = False
 
     def gradients(self) -> tuple[Ints, Tensor, Counted]:
-        """Keys that have gradients, each once, these gradients, len(keys) x dim, and counts of the keys."""
-        request = self.request()
-        if request is None:
-            return np.empty(0, np.int64), torch.empty(0, self.table.dim, **_ROWS), None
-        return request.keys.view(np.int64), torch.from_numpy(request.rows), request.counts
+        """Keys that have gradients, each once, these gradients, len(keys) x dim, and counts of the keys.
 
-    def request(self) -> Request | None:
-        """Keys that have gradients, each once, and these gradients; None: there are none."""
+        A count is 0 where no look-up has counted the key; None: that holds for all.
+        """
         self._check_values()
         if not self.stale:
             self.merge()
         gradient = self.gradient
         if gradient is None or not self.touched.any():
-            return None
-        rows = gradient.detach().numpy()
+            return np.empty(0, np.int64), torch.empty(0, self.table.dim, **_ROWS), None
+        gradient = gradient.detach()
         counts = self.seen.of(self.touched)
         if self.touched.all():
-            return Request(self.table, self.keys.view(np.uint64), rows, counts)
-        return Request(self.table, self.keys[self.touched].view(np.uint64), rows[self.touched], counts)
+            return self.keys, gradient, counts
+        return self.keys[self.touched], gradient[torch.from_numpy(self.touched)], counts
+
+    def request(self) -> Request | None:
+        """Keys that have gradients, each once, and these gradients; None: there are none."""
+        keys, gradient, counts = self.gradients()
+        if len(keys) == 0:
+            return None
+        return Request(self.table, keys.view(np.uint64), gradient.numpy(), pushed(counts))
 
 
 def _of(keys: Ints, rows: Rows, asked: Ints) -> Rows:

@@ -26,6 +26,11 @@ class Occurrences:
         return self._counts
 
 
+def pushed(counts: Counted) -> Counted:
+    """Counts of a push: what no look-up has counted is seen once. None: all are."""
+    return None if counts is None else np.clip(counts, 1, MAX_COUNT)
+
+
 class Sightings:
     """Counts of the keys of a step, by their positions. They go where gradients go."""
 
@@ -41,10 +46,8 @@ class Sightings:
         self._counts = mine
 
     def of(self, touched: npt.NDArray[np.bool_]) -> Counted:
-        """Counts of the keys that have a gradient. Without a look-up that counts it is 1; None: all are."""
-        if self._counts is None:
-            return None
-        return np.clip(self._upto(len(touched))[touched], 1, MAX_COUNT)
+        """Counts of the keys that have a gradient, 0 without a look-up that counts; None: all are."""
+        return None if self._counts is None else self._upto(len(touched))[touched]
 
     def _upto(self, size: int) -> Ints:
         counts = np.empty(0, np.int64) if self._counts is None else self._counts
