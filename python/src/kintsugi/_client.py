@@ -176,9 +176,10 @@ class Client:
         table, or None: how often each key was seen, len(keys) integers from 1 on. The policy of a table goes
         by them; where it has none they say nothing. None: once each.
 
-        `scores`: a list with an array for each table, or None: len(keys) finite numbers, for a table whose
-        policy has `score`; others refuse them. Rows of the lowest score go first where new ones need room. Of
-        a repeated key the highest counts. None: rows keep the scores that they have, at first 0.
+        `scores`: a list with an array for each table, or None: len(keys) finite numbers, which become
+        float32, for a table whose policy has `score`; others refuse them. Rows of the lowest score go first
+        where new ones need room. Of a repeated key the highest counts. None: rows keep the scores that they
+        have, at first 0.
 
         A table is named once. Gradients of repeated keys are summed, those of -1 are left out. They may be
         written over when this returns, but for those in shared memory (`empty`): they are read until the

@@ -174,6 +174,7 @@ function isSameTable(given: TableSpec, known: TableSpec): boolean {
   const lasting = (table: TableSpec) => ({
     ...withoutEarlier(table),
     policy: table.policy !== undefined,
+    score: table.policy?.score === true,
     optimizer: lastingPart(table.optimizer),
   });
   return isDeepStrictEqual(lasting(given), lasting(known));

@@ -208,8 +208,13 @@ it('a table has scores from its creation on, or never', async () => {
   expect(
     await rejection(job.createTable({ name: 'items', ...COUNTING, policy: { maxRows: MOST } })),
   ).toMatchObject({ code: 'TABLE_EXISTS' });
-  await items.set({ policy: { memory: true, score: true, ttl: 500 } });
   const keys = range(0, 3);
+  const another = { ...items, spec: { ...items.spec, policy: { maxRows: MOST } } } as Table;
+  expect(await rejection(job.push([{ table: another, keys, gradients: ones(keys) }]))).toMatchObject({
+    code: 'BAD_ARGUMENT',
+    message: 'table "items" is not as this job has it',
+  });
+  await items.set({ policy: { memory: true, score: true, ttl: 500 } });
   await pushed(items, keys, (key) => key);
   expect(await scoresOf(job, keys)).toEqual([0, 1, 2]);
 });
