@@ -183,16 +183,22 @@ def without(lists: Sequence[Keys], named: Sequence[Keys]) -> Keys:
 
 
 def _joined(given: list[Request]) -> Request:
-    """All gradients of a table. A policy has each key come once: it would be seen as often as it comes."""
+    """All gradients of a table. A policy has each key come once: it would be seen as often as it comes.
+
+    `given`: where there are several, each has a key once.
+    """
     if len(given) == 1:
         return given[0]
     table = given[0].table
-    keys, rows = np.concatenate([each.keys for each in given]), np.concatenate([each.rows for each in given])
+    keys = np.concatenate([each.keys for each in given])
     if table.policy is None:
-        return Request(table, keys, rows)
+        return Request(table, keys, np.concatenate([each.rows for each in given]))
     distinct, inverse = np.unique(keys.view(np.int64), return_inverse=True)
     summed = np.zeros((len(distinct), table.dim), np.float32)
-    np.add.at(summed, inverse, rows)
+    ends = np.cumsum([len(each.keys) for each in given])[:-1]
+    # `np.add.at` takes ten times as long.
+    for each, at in zip(given, np.split(inverse, ends), strict=True):
+        summed[at] += each.rows
     if all(each.counts is None for each in given):
         return Request(table, distinct.view(np.uint64), summed)
     counts = [np.zeros(len(each.keys), np.int64) if each.counts is None else each.counts for each in given]
