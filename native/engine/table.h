@@ -135,8 +135,8 @@ class Table {
     const auto score = loadAt<float>(row(slot) + lifeAt_ - 4, 0);
     return std::isfinite(score) ? score : 0;
   }
-  /** Without a delta. */
-  void setScore(std::uint32_t slot, float score) { storeAt(row(slot) + lifeAt_ - 4, 0, score); }
+  /** Without a delta. Both zeros are the same score, so they are the same bits. */
+  void setScore(std::uint32_t slot, float score) { storeAt(row(slot) + lifeAt_ - 4, 0, score + 0.0f); }
   /** `setScore` whose change is added to the row's delta at `place`. */
   void changeScore(std::uint32_t slot, float score, std::uint32_t place);
   /** The words that a row gets which was given with its age. */

@@ -1,4 +1,5 @@
 // Scores of rows: what a push says of its keys, and which rows go first for it.
+#include <cmath>
 #include <limits>
 
 #include "test/living.h"
@@ -56,6 +57,16 @@ TEST(a_row_has_the_score_of_the_last_push_that_brought_one) {
     CHECK(row == rowOf(*plain, less, key));
   }
   CHECK(shard->totalsAreRight());
+}
+
+TEST(both_zeros_are_one_score_and_have_the_same_bits) {
+  const TableSpec spec = living(scored(1000));
+  auto shard = shardWith(spec);
+  const std::vector<float> pushes[] = {{-0.0f, 0.0f}, {0.0f, -0.0f}, {-0.0f, -0.0f}};
+  for (const std::vector<float>& zeros : pushes) {
+    pushed(*shard, withScores(spec, {7, 7}, zeros));
+    CHECK(!std::signbit(scoreOf(*shard, spec, 7)));
+  }
 }
 
 TEST(rows_of_the_lowest_score_make_room) {
