@@ -215,8 +215,7 @@ class TableModel {
           setLife(rows_[data.keys[i]], clock_ - std::min(age, kMostAge),
                   seen ? std::min(kMostSteps, seen) : std::max(1u, spec_.policy.admitAt));
         }
-        if (spec_.policy.score && !std::isfinite(scoreOf(rows_[data.keys[i]])))
-          scoreOf(rows_[data.keys[i]]) = 0;
+        if (spec_.policy.score) scoreOf(rows_[data.keys[i]]) = asScore(scoreOf(rows_[data.keys[i]]));
         touched_.push_back(data.keys[i]);
         continue;
       }
@@ -245,7 +244,7 @@ class TableModel {
       if (seen >= spec_.policy.admitAt)
         updateRowScalar(optimizer, now.data(), now.data() + spec_.dim, sum.data(), spec_.dim);
       if (spec_.policy.any()) setLife(now, clock_ + 1, seen);
-      if (scores.count(key)) scoreOf(now) = scores[key];
+      if (scores.count(key)) scoreOf(now) = asScore(scores[key]);
       rows_[key] = now;
       touched_.push_back(key);
     }
@@ -337,6 +336,8 @@ class TableModel {
     row.back() = std::bit_cast<float>(seen);
   }
   static float& scoreOf(std::vector<float>& row) { return row[row.size() - 3]; }
+  /** As a row has it: finite, and no negative zero. */
+  static float asScore(float score) { return std::isfinite(score) ? score + 0.0f : 0; }
   double normOf(const std::vector<float>& row) const {
     double squares = 0;
     for (std::uint32_t i = 0; i < spec_.dim; i++) squares += double{row[i]} * double{row[i]};
