@@ -19,5 +19,13 @@ def client(cluster: kintsugi.LocalCluster) -> Iterator[kintsugi.Client]:
         yield client
 
 
+@pytest.fixture(params=[512 << 20, 0], ids=["shared", "socket"])
+def either(request: pytest.FixtureRequest, cluster: kintsugi.LocalCluster) -> Iterator[kintsugi.Client]:
+    """A client with shared memory, and one that sends rows over the socket."""
+    with kintsugi.connect(cluster.address, timeout=60, memory_bytes=request.param) as client:
+        assert client.shared == (request.param > 0)
+        yield client
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--programs", default="200", help="random programs of tests/semantics")

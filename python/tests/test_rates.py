@@ -1,6 +1,5 @@
 """Learning rates that pushes bring, in shared memory and on the socket."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,12 +11,6 @@ from kintsugi import Error
 from kintsugi._steps import Request, Step
 
 KEYS = np.arange(50)
-
-
-@pytest.fixture(params=[512 << 20, 0], ids=["shared", "socket"])
-def either(request: pytest.FixtureRequest, cluster: kintsugi.LocalCluster) -> Iterator[kintsugi.Client]:
-    with kintsugi.connect(cluster.address, timeout=60, memory_bytes=request.param) as client:
-        yield client
 
 
 def table(client: kintsugi.Client, optimizer: kintsugi.Optimizer | None = None) -> kintsugi.Table:

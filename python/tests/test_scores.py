@@ -1,6 +1,5 @@
 """Scores that pushes bring: which rows go first, in shared memory and on the socket."""
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -14,12 +13,6 @@ from kintsugi import Error
 KEYS = np.arange(50)
 ONES = np.ones((50, 2), np.float32)
 SCORED = kintsugi.Policy(max_rows=1000, score=True)
-
-
-@pytest.fixture(params=[512 << 20, 0], ids=["shared", "socket"])
-def either(request: pytest.FixtureRequest, cluster: kintsugi.LocalCluster) -> Iterator[kintsugi.Client]:
-    with kintsugi.connect(cluster.address, timeout=60, memory_bytes=request.param) as client:
-        yield client
 
 
 def table(client: kintsugi.Client, policy: kintsugi.Policy | None = None) -> kintsugi.Table:

@@ -1,6 +1,5 @@
 """Tables, pulls and pushes, in shared memory and on the socket."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,13 +12,6 @@ from kintsugi import Error
 
 ONES = kintsugi.SGD(lr=-1.0)
 """Gradients are added to rows: exact counters."""
-
-
-@pytest.fixture(params=[512 << 20, 0], ids=["shared", "socket"])
-def either(request: pytest.FixtureRequest, cluster: kintsugi.LocalCluster) -> Iterator[kintsugi.Client]:
-    with kintsugi.connect(cluster.address, timeout=60, memory_bytes=request.param) as client:
-        assert client.shared == (request.param > 0)
-        yield client
 
 
 def counters(client: kintsugi.Client, dim: int = 4) -> kintsugi.Table:

@@ -105,9 +105,18 @@ export async function rejection(promise: Promise<unknown>): Promise<{ code: stri
 
 export const keysOf = (...keys: (number | bigint)[]): BigUint64Array => BigUint64Array.from(keys, BigInt);
 
-/** Keys 0 .. count-1, spread over all shards by their hash. */
-export const firstKeys = (count: number): BigUint64Array =>
-  BigUint64Array.from({ length: count }, (_, i) => BigInt(i));
+/** Keys from .. from+count-1, spread over all shards by their hash. */
+export const keysFrom = (from: number, count: number): BigUint64Array =>
+  BigUint64Array.from({ length: count }, (_, i) => BigInt(from + i));
+
+export const firstKeys = (count: number): BigUint64Array => keysFrom(0, count);
+
+/** Keys of all rows of a table, ascending. */
+export async function keysIn(job: Client, table: string): Promise<bigint[]> {
+  const keys: bigint[] = [];
+  for await (const batch of job.scan(table, { select: 'keys' })) keys.push(...batch.keys);
+  return keys.sort((a, b) => (a < b ? -1 : 1));
+}
 
 /** A table whose rows count: SGD with lr -1 adds integer gradients, exact in float32 up to 2^24. */
 export const COUNTING = {

@@ -14,6 +14,7 @@ import {
   client,
   cluster,
   firstKeys,
+  keysIn,
   keysOf,
   noticed,
   redundant,
@@ -32,12 +33,6 @@ async function filled(job: Client, name = 'counts', pool = 'embedding') {
   const table = await job.createTable({ name, ...COUNTING, pool });
   await table.push(firstKeys(ROWS), ones(ROWS));
   return table;
-}
-
-async function keysIn(job: Client, table: string): Promise<bigint[]> {
-  const keys: bigint[] = [];
-  for await (const batch of job.scan(table, { select: 'keys' })) keys.push(...batch.keys);
-  return keys.sort((a, b) => (a < b ? -1 : 1));
 }
 
 const odd = [...firstKeys(ROWS)].filter((key) => key % 2n === 1n);

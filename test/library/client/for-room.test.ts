@@ -2,7 +2,6 @@
 // another code, and on a replica.
 import { expect, it, onTestFinished } from 'vitest';
 import { poolsFor } from '../../../src/core/placement/job.js';
-import type { Client } from '../../../src/library/client/client.js';
 import type { Table } from '../../../src/library/client/options.js';
 import { setSavePlan } from '../../../src/library/tools/checkpoints.js';
 import { digest } from '../../../src/library/tools/digest.js';
@@ -14,6 +13,8 @@ import {
   COUNTING,
   client,
   cluster,
+  keysFrom,
+  keysIn,
   noticed,
   ps,
   redundant,
@@ -25,22 +26,13 @@ import {
 const DIM = COUNTING.dim;
 const MOST = 100;
 
-const range = (from: number, count: number) =>
-  BigUint64Array.from({ length: count }, (_, i) => BigInt(from + i));
-
 async function pushed(table: Table, from: number, count: number): Promise<void> {
-  await table.push(range(from, count), new Float32Array(count * DIM).fill(1));
+  await table.push(keysFrom(from, count), new Float32Array(count * DIM).fill(1));
 }
 
 /** Pushes of keys that nobody has seen. */
 async function pushedMany(table: Table, from: number, pushes: number): Promise<void> {
   for (let step = 0; step < pushes; step++) await pushed(table, from + step * 20, 20);
-}
-
-async function keysIn(job: Client): Promise<bigint[]> {
-  const found: bigint[] = [];
-  for await (const { keys } of job.scan('items')) found.push(...keys);
-  return found.sort((a, b) => Number(a - b));
 }
 
 it('new rows make others go, in all places where the rows are', async () => {
@@ -52,26 +44,26 @@ it('new rows make others go, in all places where the rows are', async () => {
   const replica = await startReplica({ scheduler: running.address, name: 'replica', log: silent });
   onTestFinished(() => replica.close());
   await pushedMany(table, 0, 30);
-  expect(await keysIn(job)).toHaveLength(MOST);
+  expect(await keysIn(job, 'items')).toHaveLength(MOST);
   expect((await showTable(job, 'items')).table).toMatchObject({
     rows: MOST,
     life: { displaced: 600 - MOST, expired: 0, refused: 0 },
   });
   // A push that brings more than its shards may have makes none of its own rows go.
   await pushed(table, 1000, 300);
-  expect(await keysIn(job)).toEqual([...range(1000, 300)]);
+  expect(await keysIn(job, 'items')).toEqual([...keysFrom(1000, 300)]);
   await running.kill(1);
   await noticed(job, 'ps-1');
   await pushedMany(table, 2000, 10);
   await running.restart(1);
   await redundant(job, 3);
   await pushedMany(table, 3000, 10);
-  const keys = await keysIn(job);
+  const keys = await keysIn(job, 'items');
   expect(keys).toHaveLength(MOST);
-  expect(keys.slice(-20)).toEqual([...range(3180, 20)]);
+  expect(keys.slice(-20)).toEqual([...keysFrom(3180, 20)]);
   expect(await checkParity(job)).toMatchObject({ blocksUnprotected: 0, mismatched: 0 });
   const reader = await client(running.address, { replica: true });
-  const asked = [...range(0, 600), ...range(1000, 300), ...range(2000, 200), ...range(3000, 200)];
+  const asked = [...keysFrom(0, 600), ...keysFrom(1000, 300), ...keysFrom(2000, 200), ...keysFrom(3000, 200)];
   const expected = asked.map((key) => (keys.includes(key) ? 1 : 0));
   for (;;) {
     const rows = await reader.table('items').pull(BigUint64Array.from(asked));
@@ -91,5 +83,5 @@ it('new rows make others go, in all places where the rows are', async () => {
   const shards = shardCount(after.clusterMap.pools[0]!);
   expect(shards).not.toBe(4);
   await pushedMany(after.table('items'), 4000, 30);
-  expect(await keysIn(after)).toHaveLength(shards * Math.ceil(MOST / shards));
+  expect(await keysIn(after, 'items')).toHaveLength(shards * Math.ceil(MOST / shards));
 });

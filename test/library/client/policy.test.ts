@@ -21,6 +21,7 @@ import {
   client,
   cluster,
   firstKeys,
+  keysIn,
   keysOf,
   noticed,
   ps,
@@ -95,12 +96,6 @@ class PlainTable {
     const isRare = minFrequency && row.sightings < minFrequency.sightings;
     return age > (isRare ? Math.min(ttl, minFrequency.ttl) : ttl) ? undefined : row;
   }
-}
-
-async function keysIn(job: Client, table: string): Promise<bigint[]> {
-  const keys: bigint[] = [];
-  for await (const batch of job.scan(table, { select: 'keys' })) keys.push(...batch.keys);
-  return keys.sort((a, b) => (a < b ? -1 : 1));
 }
 
 async function compare(job: Client, table: Table, model: PlainTable): Promise<void> {

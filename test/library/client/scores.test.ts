@@ -15,6 +15,8 @@ import {
   COUNTING,
   client,
   cluster,
+  keysFrom,
+  keysIn,
   noticed,
   ps,
   redundant,
@@ -28,8 +30,6 @@ const DIM = COUNTING.dim;
 const MOST = 100;
 const SCORED = { maxRows: MOST, score: true } as const;
 
-const range = (from: number, count: number) =>
-  BigUint64Array.from({ length: count }, (_, i) => BigInt(from + i));
 const ones = (keys: BigUint64Array) => new Float32Array(keys.length * DIM).fill(1);
 const pushed = (table: Table, keys: BigUint64Array, score: (key: number) => number) =>
   table.push(keys, ones(keys), { scores: Float32Array.from(keys, (key) => score(Number(key))) });
@@ -40,12 +40,6 @@ async function scoresOf(job: Client, keys: BigUint64Array): Promise<number[]> {
   return Array.from(keys, (_, i) => rows![(i + 1) * width - 3]!);
 }
 
-async function keysIn(job: Client): Promise<bigint[]> {
-  const found: bigint[] = [];
-  for await (const { keys } of job.scan('items')) found.push(...keys);
-  return found.sort((a, b) => Number(a - b));
-}
-
 it('rows of the lowest score make room, in all places where the rows are', async () => {
   const running = await cluster({ code: '2+1', ps: 3, groups: 2 });
   const job = await client(running.address);
@@ -53,26 +47,26 @@ it('rows of the lowest score make room, in all places where the rows are', async
   const url = temporaryDirectory();
   const replica = await startReplica({ scheduler: running.address, name: 'replica', log: silent });
   onTestFinished(() => replica.close());
-  const dear = range(0, 40);
+  const dear = keysFrom(0, 40);
   await pushed(table, dear, (key) => 10 + key);
   // Later rows are seen more often.
-  for (let step = 0; step < 30; step++) await pushed(table, range(1000 + step * 20, 20), (key) => -key);
-  expect((await keysIn(job)).slice(0, 40)).toEqual([...dear]);
+  for (let step = 0; step < 30; step++) await pushed(table, keysFrom(1000 + step * 20, 20), (key) => -key);
+  expect((await keysIn(job, 'items')).slice(0, 40)).toEqual([...dear]);
   const lost = running.kill(1);
-  await pushed(table, range(0, 10), (key) => 200 + key);
+  await pushed(table, keysFrom(0, 10), (key) => 200 + key);
   await lost;
   await noticed(job, 'ps-1');
-  for (let step = 0; step < 10; step++) await pushed(table, range(2000 + step * 20, 20), () => -1);
+  for (let step = 0; step < 10; step++) await pushed(table, keysFrom(2000 + step * 20, 20), () => -1);
   await running.restart(1);
   await redundant(job, 3);
   const expected = [...dear].map((key) => (key < 10n ? 200 : 10) + Number(key));
   expect(await scoresOf(job, dear)).toEqual(expected);
-  expect((await keysIn(job)).slice(0, 40)).toEqual([...dear]);
+  expect((await keysIn(job, 'items')).slice(0, 40)).toEqual([...dear]);
   // A push without scores changes none, and a key that comes back begins with 0.
   await table.push(dear, ones(dear));
   expect(await scoresOf(job, dear)).toEqual(expected);
-  const back = range(1000, 3);
-  expect((await keysIn(job)).some((key) => back.includes(key))).toBe(false);
+  const back = keysFrom(1000, 3);
+  expect((await keysIn(job, 'items')).some((key) => back.includes(key))).toBe(false);
   await table.push(back, ones(back));
   expect(await scoresOf(job, back)).toEqual([0, 0, 0]);
   expect(await plannedEvictions(job, 'items', { policy: { maxRows: 1 } })).toMatchObject({
@@ -92,15 +86,15 @@ it('rows of the lowest score make room, in all places where the rows are', async
   await load(other, url);
   expect(await digest(other)).toEqual(before);
   expect(await scoresOf(other, dear)).toEqual(expected);
-  await pushed(other.table('items'), range(5000, 20), () => 1);
-  expect((await keysIn(other)).slice(0, 40)).toEqual([...dear]);
+  await pushed(other.table('items'), keysFrom(5000, 20), () => 1);
+  expect((await keysIn(other, 'items')).slice(0, 40)).toEqual([...dear]);
 });
 
 it('a checkpoint has the scores of rows, for any number of shards', async () => {
   const running = await cluster({ code: '2+1', ps: 3 });
   const job = await client(running.address);
   const table = await job.createTable({ name: 'items', ...COUNTING, policy: SCORED });
-  const keys = range(0, 60);
+  const keys = keysFrom(0, 60);
   await pushed(table, keys, (key) => key / 7 - 3);
   const url = temporaryDirectory();
   await setSavePlan(job, 'checkpoint', { url, everyMs: 0, keep: 100, rate: 0, kind: 'full job' });
@@ -126,7 +120,7 @@ it('of a key that comes twice the highest counts, also in a push that is cut int
   const table = await job.createTable({ name: 'items', ...COUNTING, policy: SCORED });
   const few = BigUint64Array.of(1n, 2n, 1n, 3n, 2n, 1n);
   await table.push(few, ones(few), { scores: Float32Array.of(-3, 5, -1, 0.5, 2, -2) });
-  expect(await scoresOf(job, range(1, 3))).toEqual([-1, 5, 0.5]);
+  expect(await scoresOf(job, keysFrom(1, 3))).toEqual([-1, 5, 0.5]);
   const many = BigUint64Array.from({ length: 900_000 }, (_, i) => BigInt(1 + (i % 3)));
   const scores = Float32Array.from(many, (_, i) => -1 - ((i * 7919) % 900_001));
   await table.push(many, ones(many), { scores });
@@ -136,10 +130,10 @@ it('of a key that comes twice the highest counts, also in a push that is cut int
       .sort()
       .at(-1),
   );
-  expect(await scoresOf(job, range(1, 3))).toEqual(highest);
+  expect(await scoresOf(job, keysFrom(1, 3))).toEqual(highest);
   // Counts of these keys are what they are without scores.
   await table.push(few, ones(few), { scores: new Float32Array(6), counts: new Uint32Array(6).fill(2) });
-  const [rows] = await job.pullFull([{ table: 'items', keys: range(1, 3) }]);
+  const [rows] = await job.pullFull([{ table: 'items', keys: keysFrom(1, 3) }]);
   const words = new Uint32Array(rows!.buffer, rows!.byteOffset, rows!.length);
   const width = job.rowWidth(table.spec);
   expect([0, 1, 2].map((i) => words[(i + 1) * width - 1])).toEqual([300_009, 300_006, 300_003]);
@@ -147,7 +141,7 @@ it('of a key that comes twice the highest counts, also in a push that is cut int
 
 it('scores that say nothing are refused, and change nothing', async () => {
   const job = await client((await cluster({ code: 'none', ps: 1 })).address);
-  const keys = range(0, 2);
+  const keys = keysFrom(0, 2);
   const make = (name: string, policy?: TablePolicy) =>
     job.createTable({ name, ...COUNTING, ...(policy && { policy }) });
   const items = await make('items', SCORED);
@@ -208,7 +202,7 @@ it('a table has scores from its creation on, or never', async () => {
   expect(
     await rejection(job.createTable({ name: 'items', ...COUNTING, policy: { maxRows: MOST } })),
   ).toMatchObject({ code: 'TABLE_EXISTS' });
-  const keys = range(0, 3);
+  const keys = keysFrom(0, 3);
   const another = { ...items, spec: { ...items.spec, policy: { maxRows: MOST } } } as Table;
   expect(await rejection(job.push([{ table: another, keys, gradients: ones(keys) }]))).toMatchObject({
     code: 'BAD_ARGUMENT',

@@ -9,6 +9,7 @@ import {
   COUNTING,
   client,
   cluster,
+  keysFrom,
   noticed,
   ps,
   redundant,
@@ -20,8 +21,6 @@ import {
 } from '../../roles/support.js';
 
 const DIM = COUNTING.dim;
-const range = (from: number, count: number) =>
-  BigUint64Array.from({ length: count }, (_, i) => BigInt(from + i));
 
 it('reaches owners, replicas, checkpoints and the restored job', async () => {
   const running = await cluster({ code: '2+1', ps: 3, groups: 1 });
@@ -33,7 +32,7 @@ it('reaches owners, replicas, checkpoints and the restored job', async () => {
   onTestFinished(() => replica.close());
   const push = (keys: BigUint64Array) => table.push(keys, new Float32Array(keys.length * DIM).fill(1));
   const steps = async (count: number) => {
-    for (let step = 0; step < count; step++) await push(range(0, 50));
+    for (let step = 0; step < count; step++) await push(keysFrom(0, 50));
   };
   await statusWhere(job, 'a replica that has all', ({ replicas = [] }) =>
     replicas.some(({ shards, complete, lagMs }) => shards > 0 && complete === shards && lagMs < 1e6),
@@ -46,13 +45,13 @@ it('reaches owners, replicas, checkpoints and the restored job', async () => {
       if (rows.every((x) => x === value)) return;
     }
   };
-  await push(range(1000, 2000));
-  await readsAs(range(1000, 50), 1);
+  await push(keysFrom(1000, 2000));
+  await readsAs(keysFrom(1000, 50), 1);
   await steps(6);
-  await readsAs(range(1000, 50), 0);
+  await readsAs(keysFrom(1000, 50), 0);
   // A thousand rows of each shard are gone, and most of them wait to be evicted.
   await table.set({ policy: { ttl: 1000, counter: 2 } });
-  const last = range(2900, 100);
+  const last = keysFrom(2900, 100);
   await readsAs(last, 0);
   await running.kill(1);
   await noticed(job, 'ps-1');
@@ -68,7 +67,7 @@ it('reaches owners, replicas, checkpoints and the restored job', async () => {
   expect([...(await table.pull(last))].every((x) => x === 1)).toBe(true);
   await steps(50);
   await readsAs(last, 1);
-  expect([...(await reader.table('items').pull(range(1000, 1500)))].every((x) => x === 0)).toBe(true);
+  expect([...(await reader.table('items').pull(keysFrom(1000, 1500)))].every((x) => x === 0)).toBe(true);
   expect(reader.table('items').spec.policy).toEqual({ ttl: 1000, counter: 2 });
   expect(await checkParity(job)).toMatchObject({ blocksUnprotected: 0, mismatched: 0 });
 
@@ -85,7 +84,7 @@ it('reaches owners, replicas, checkpoints and the restored job', async () => {
   // Workers of the restored job have the policy of the creation.
   await next.createTable({ name: 'items', ...COUNTING, policy: { ttl: 5 } });
   await there.set({ policy: { ttl: 1 } });
-  for (let step = 0; step < 3; step++) await there.push(range(0, 50), new Float32Array(50 * DIM).fill(1));
+  for (let step = 0; step < 3; step++) await there.push(keysFrom(0, 50), new Float32Array(50 * DIM).fill(1));
   expect([...(await there.pull(last))].every((x) => x === 0)).toBe(true);
 });
 
