@@ -182,10 +182,18 @@ export class RunCheckpoints {
         code: String(event.code),
         message: String(event.message),
       }));
-    const listed = await withPlace(url, checkpointNumbers).catch(() => []);
-    const newest = listed.at(-1) ?? null;
-    return { place: url, everySeconds: seconds(everyMs), made, failed, newest };
+    return { place: url, everySeconds: seconds(everyMs), made, failed, newest: await newestIn(url) };
   }
+
+  /** The report of a run whose processes have ended since it was made: the place may have one more. */
+  async atEnd({ checkpoints }: { checkpoints: CheckpointsReport | null }): Promise<CheckpointsReport | null> {
+    return checkpoints && { ...checkpoints, newest: await newestIn(checkpoints.place) };
+  }
+}
+
+async function newestIn(url: string): Promise<number | null> {
+  const listed = await withPlace(url, checkpointNumbers).catch(() => []);
+  return listed.at(-1) ?? null;
 }
 
 // ---- what is kept beside the checkpoints

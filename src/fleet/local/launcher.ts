@@ -121,7 +121,8 @@ class LocalJob {
       this.display.end();
       await this.client?.close();
       await this.processes.stop();
-      return run;
+      // Scheduled checkpoints went on after the one of the end.
+      return { ...run, report: { ...run.report, checkpoints: await this.checkpoints.atEnd(run.report) } };
     } catch (error) {
       this.display.end();
       if (error instanceof JobKilled) throw await this.killed(error);

@@ -96,10 +96,10 @@ test('while roles are killed, every checkpoint that is listed is whole', async (
   // written.
   expect(listed).toEqual(expect.arrayContaining(made.map(({ number }) => number)));
   expect(listed.at(-1)).toBe(newest);
-  // The last one is that of the end.
   const last = await verifyCheckpoint(await openPlace(place));
   expect(last.rows).toBeGreaterThan(0);
-  expect(made.at(-1)!.number).toBe(newest);
+  // After the one of the end, scheduled ones go on until the scheduler has ended.
+  expect(made.at(-1)!.number).toBeLessThanOrEqual(newest!);
 });
 
 test('a run whose processes are all killed says so, and leaves its checkpoints', async () => {
