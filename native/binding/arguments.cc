@@ -230,9 +230,9 @@ static bool readLife(Napi::Object object, const char* name, std::uint32_t& out) 
 }
 
 /** As `readLife`: the rows of a whole job may be more than a shard can have. */
-static bool readMaxRows(Napi::Object object, std::uint32_t& out) {
-  if (object.Get("maxRows").IsUndefined()) return true;
-  const double rows = property(object, "maxRows");
+static bool readRows(Napi::Object object, const char* name, std::uint32_t& out) {
+  if (object.Get(name).IsUndefined()) return true;
+  const double rows = property(object, name);
   if (!(rows >= 1) || rows != std::floor(rows)) return false;
   out = static_cast<std::uint32_t>(std::min(rows, double{kNone}));
   return true;
@@ -271,6 +271,23 @@ static bool readFilter(Napi::Value value, Filter& out) {
            readWhole(object, "first", out.first)));
 }
 
+/** A factor, which is rounded to parts of 2^16, and steps. */
+static bool readDecay(Napi::Value value, Decay& out) {
+  if (value.IsUndefined()) return true;
+  if (!value.IsObject()) return false;
+  const auto object = value.As<Napi::Object>();
+  const double factor = std::round(property(object, "factor") * 65536);
+  if (!(factor >= 1 && factor <= 65535)) return false;
+  out.factor = static_cast<std::uint32_t>(factor);
+  return readLife(object, "every", out.every) && out.every;
+}
+
+/** Steps, if nothing is said. */
+static bool readClock(Napi::Value value, bool& seconds) {
+  seconds = !value.IsUndefined();
+  return !seconds || (value.IsString() && value.As<Napi::String>().Utf8Value() == "seconds");
+}
+
 bool readPolicy(Napi::Value value, LifePolicy& out) {
   if (value.IsUndefined()) return true;
   if (!value.IsObject()) return false;
@@ -280,7 +297,7 @@ bool readPolicy(Napi::Value value, LifePolicy& out) {
     if (!rare.IsObject()) return false;
     const auto parts = rare.As<Napi::Object>();
     if (!readLife(parts, "sightings", out.rareBelow) || !readLife(parts, "ttl", out.rareTtl)) return false;
-    if (!out.rareBelow || !out.rareTtl) return false;
+    if (!out.rareBelow || !out.rareTtl || !readDecay(parts.Get("decay"), out.decay)) return false;
   }
   const Napi::Value faint = object.Get("l2Below");
   if (!faint.IsUndefined()) {
@@ -297,9 +314,11 @@ bool readPolicy(Napi::Value value, LifePolicy& out) {
   if (!score.IsUndefined() && !(score.IsBoolean() && score.As<Napi::Boolean>().Value())) return false;
   out.score = !score.IsUndefined();
   return readLife(object, "ttl", out.ttl) && readLife(object, "counter", out.admitAt) &&
-         readMaxRows(object, out.maxRows) && readChance(object, out.chance) &&
+         readRows(object, "maxRows", out.maxRows) && readRows(object, "keep", out.keep) &&
+         readClock(object.Get("clock"), out.seconds) && readChance(object, out.chance) &&
          readFilter(object.Get("bloom"), out.filter) && (!out.chance || !out.filter.admitAt) && out.any() &&
-         (!out.score || out.maxRows || out.forMemory);
+         (!out.score || out.maxRows || out.forMemory) && (!out.keep || out.ttl) &&
+         (!out.seconds || out.mayGo()) && (!out.decay.every || !out.admitAt);
 }
 
 bool readTable(Napi::Value value, TableSpec& out) {

@@ -46,6 +46,7 @@ class ShardObject : public Napi::ObjectWrap<ShardObject> {
   Napi::Value flush(const Napi::CallbackInfo& info);
   Napi::Value dropBatch(const Napi::CallbackInfo& info);
   Napi::Value watch(const Napi::CallbackInfo& info);
+  Napi::Value tell(const Napi::CallbackInfo& info);
   Napi::Value takeEvicted(const Napi::CallbackInfo& info);
   Napi::Value applyDelta(const Napi::CallbackInfo& info);
   Napi::Value read(const Napi::CallbackInfo& info);

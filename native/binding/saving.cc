@@ -66,6 +66,7 @@ Napi::Value ShardObject::beginSnapshot(const Napi::CallbackInfo& info) {
   serving.valuesOnly = arguments.more() && arguments.boolean();
   if (arguments.more()) serving.minSightings = arguments.u32();
   if (arguments.more()) serving.maxAge = arguments.u32();
+  if (arguments.more()) serving.maxSeconds = arguments.u32();
   if (!arguments.ok()) return env.Undefined();
   SnapshotBegun begun;
   if (const Fault fault = shard_->beginSnapshot(since, begun, serving)) return fail(env, fault);
@@ -193,6 +194,7 @@ Napi::Value ShardObject::serve(const Napi::CallbackInfo& info) {
   serving.valuesOnly = true;
   serving.minSightings = arguments.u32();
   serving.maxAge = arguments.u32();
+  if (arguments.more()) serving.maxSeconds = arguments.u32();
   if (arguments.ok()) shard_->serve(serving);
   return info.Env().Undefined();
 }

@@ -19,6 +19,7 @@ Napi::Function ShardObject::define(Napi::Env env) {
                       InstanceMethod<&S::flush>("flush"),
                       InstanceMethod<&S::dropBatch>("dropBatch"),
                       InstanceMethod<&S::watch>("watch"),
+                      InstanceMethod<&S::tell>("tell"),
                       InstanceMethod<&S::takeEvicted>("takeEvicted"),
                       InstanceMethod<&S::read>("read"),
                       InstanceMethod<&S::applyDelta>("applyDelta"),
@@ -350,6 +351,14 @@ Napi::Value ShardObject::stats(const Napi::CallbackInfo& info) {
     list.Set(i, item);
   }
   return list;
+}
+
+Napi::Value ShardObject::tell(const Napi::CallbackInfo& info) {
+  if (!open(info.Env())) return info.Env().Undefined();
+  Arguments arguments(info);
+  const std::uint32_t seconds = arguments.u32(), maxDelta = arguments.u32();
+  if (arguments.ok()) shard_->tell(seconds, std::min<std::size_t>(maxDelta, kMaxDeltaBytes));
+  return info.Env().Undefined();
 }
 
 Napi::Value ShardObject::watch(const Napi::CallbackInfo& info) {

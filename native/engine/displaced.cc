@@ -72,12 +72,13 @@ void Table::displace(std::size_t count, std::uint32_t clock, std::vector<std::ui
     if (std::binary_search(slots.data(), slots.data() + known, slot)) continue;
     if (std::binary_search(kept.begin(), kept.end(), slot)) continue;
     const Life life = lifeOf(slot);
-    if (life.last >= clock) continue;
-    const auto age = static_cast<float>(clock - life.last);
+    if (life.last >= clock && !spec_.policy.seconds) continue;
+    const auto age = static_cast<float>(ageAt(life, clock));
     // Gone rows come before all others. In `makeSlots` the step `clock` is still to come.
-    const float idle = isGone(slot, this->clock())
-                           ? kGoneIdle
-                           : age / static_cast<float>(std::clamp(life.sightings, 1u, kMostCounted));
+    const float idle =
+        isGone(slot, this->clock())
+            ? kGoneIdle
+            : age / static_cast<float>(std::clamp(rule_.sightingsOf(life, clock), 1u, kMostCounted));
     const float score = !hasScores() ? 0 : idle < kGoneIdle ? scoreOf(slot) : kLowest;
     candidates_.push_back({score, idle, slot});
   }

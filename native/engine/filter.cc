@@ -99,7 +99,7 @@ bool Shard::planAdmission(RequestTable& r, Plan& plan) {
   const std::size_t needed = needed_.size();
   needRows(plan);
   if (needed_.size() > needed) return false;
-  const std::uint32_t now = t.clock();
+  const std::uint32_t now = t.now();
   // A policy that begins with this push holds for what it admits.
   const Rule rule = t.nextRule();
   const bool isNew = !t.rule().isOf(spec.policy);
@@ -119,7 +119,7 @@ bool Shard::planAdmission(RequestTable& r, Plan& plan) {
     needFilter(plan);
     if (needed_.size() > needed) return false;
   } else {
-    for (Unknown& key : plan.unknown) key.admitted = isDrawn(spec, key.tag - 1, t.nextStep(), key.seen);
+    for (Unknown& key : plan.unknown) key.admitted = isDrawn(spec, key.tag - 1, t.pushNumber(), key.seen);
   }
   for (const Unknown& key : plan.unknown) plan.refused += !key.admitted;
   if (plan.refused) dropRefused(r, plan, ranks_);

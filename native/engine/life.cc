@@ -2,6 +2,8 @@
 // from that step on, wherever it is read. Pushes evict such rows a few at a time: as deltas of their batch.
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <functional>
 
 #include "engine/shard.h"
 #include "kernels/kernels.h"
@@ -13,8 +15,10 @@ static constexpr std::uint32_t kSweeps = 128;
 /** Rows that a push evicts at most for each of its keys, beside `leastSwept`; and slots that it looks at
  * for each, beyond one run. */
 static constexpr std::size_t kSweptPerKey = 2, kLooksPerKey = 8;
-/** No row of a run goes by itself. */
-static constexpr std::uint32_t kNever = ~std::uint32_t{0};
+/** Keys for which a shard looks and evicts at most where a clock of seconds goes on without a push. */
+static constexpr std::size_t kKeysOfTime = std::size_t{1} << 14;
+/** Rows that tell how old those are which `keep` holds. */
+static constexpr std::uint32_t kSampled = 1024;
 /** Snapshots whose clocks are known: increments to older ones name all rows that are not served. */
 static constexpr std::size_t kMostClocks = 256;
 
@@ -33,8 +37,8 @@ void Table::noteClock(std::uint32_t stamp) {
   clocks_.push_back({stamp, clock()});
 }
 
-// Sightings of a row only grow. One that was seen too seldom was not served before, unless its key had
-// another row, which was removed since then.
+// Sightings of a row only grow, unless they decay. One that was seen too seldom was not served before, unless
+// its key had another row, which was removed since then.
 void Table::listUnserved(std::uint32_t since, const Serving& serving,
                          std::vector<std::uint64_t>& tags) const {
   if (!first_ || !extent_) return;
@@ -45,7 +49,8 @@ void Table::listUnserved(std::uint32_t since, const Serving& serving,
   }
   for (std::uint32_t slot = first_; slot < extent_; slot++) {
     const std::uint64_t tag = this->tags()[slot];
-    if (!tag || !isSeen(slot, serving) || isServed(slot, now, serving)) continue;
+    if (!tag || isServed(slot, now, serving)) continue;
+    if (!spec_.policy.decay.every && !isSeen(slot, now, serving)) continue;
     if (!then || stamps_.isNewer(slot, since) || isServed(slot, then, serving)) tags.push_back(tag);
   }
 }
@@ -68,10 +73,30 @@ void Table::changeLife(std::uint32_t slot, Life life, std::uint32_t place) {
 }
 
 // After a change of the rule, all runs may have rows that are gone.
-std::uint32_t Table::turns() const {
+std::uint32_t Table::turns(std::uint32_t clock) const {
   const std::uint32_t runs = runCount() - firstRun(), ttl = rule_.leastTtl();
   if (!ttl || rule_.hasLines()) return runs;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{runs} * kSweeps / ttl + 1, runs));
+  const std::uint64_t steps = spec_.policy.seconds ? clock - std::min(clock, sweptAt_) : 1;
+  return static_cast<std::uint32_t>(
+      std::min(std::uint64_t{runs} * kSweeps * steps / ttl + 1, std::uint64_t{runs}));
+}
+
+void Table::advance() {
+  if (!spec_.policy.seconds || !extent_ || now() == clock()) return;
+  changeLife(0, {now(), lifeOf(0).sightings}, batch_.touchFromZero(0));
+}
+
+void Table::endStep() {
+  const bool counts = spec_.policy.seconds && spec_.policy.chance;
+  const Life life = lifeOf(0);
+  const std::uint32_t number = counts ? life.sightings + 1 : life.sightings;
+  changeLife(0, {nextStep(), number}, batch_.touchFromZero(0));
+}
+
+bool Table::isBehind() const {
+  const std::uint32_t ttl = rule_.leastTtl();
+  if (!spec_.policy.seconds || !ttl || !index_.size() || absent_[kRows].count() || !ready_) return false;
+  return isLeft_ || std::uint64_t{now() - clock()} * kSweeps >= ttl;
 }
 
 std::uint32_t Table::sweepOf(std::size_t keys) const {
@@ -79,7 +104,8 @@ std::uint32_t Table::sweepOf(std::size_t keys) const {
   const std::uint32_t runs = runCount(), step = nextStep();
   const std::size_t most = std::min<std::size_t>(extent_, leastSwept() + kSweptPerKey * keys);
   std::size_t due = 0;
-  for (std::uint32_t i = 0, run = turn_; i < turns() && due < most; i++, run++) {
+  const std::uint32_t turns = this->turns(step);
+  for (std::uint32_t i = 0, run = turn_; i < turns && due < most; i++, run++) {
     if (run < firstRun() || run >= runs) run = firstRun();
     if (run >= runs_.size() || runs_[run].due <= step) due += kRunSlots;
   }
@@ -95,10 +121,12 @@ void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
   const std::uint32_t runs = runCount();
   if (runs_.size() < runs) runs_.resize(runs);
   std::size_t looks = 1 + kLooksPerKey * keys / kRunSlots;
-  for (std::uint32_t left = turns(); left && looks; left--) {
+  const std::uint32_t keptFrom = this->keptFrom(clock);
+  std::uint32_t left = turns(clock);
+  for (; left && looks; left--) {
     if (turn_ < firstRun() || turn_ >= runs) turn_ = firstRun();
     if (runs_[turn_].due <= clock) {
-      const Run seen = lookAt(turn_, clock, most, slots);
+      const Run seen = lookAt(turn_, clock, keptFrom, most, slots);
       if (!seen.due) break;
       runs_[turn_] = seen;
       looks--;
@@ -106,23 +134,50 @@ void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
     turn_++;
     if (visited_ < runs - firstRun()) visited_++;
   }
+  sweptAt_ = clock;
+  isLeft_ = left > 0;
   std::sort(slots.begin(), slots.end());
 }
 
-Table::Run Table::lookAt(std::uint32_t number, std::uint32_t clock, std::uint32_t most,
-                         std::vector<std::uint32_t>& slots) const {
-  Run run{kNever, true};
+// Those of all rows that were seen last are known by some of them, which are looked at a few times within a
+// ttl. So a row goes that is older than about so many; and the number of rows itself is never passed.
+std::uint32_t Table::keptFrom(std::uint32_t clock) {
+  const std::uint32_t ttl = rule_.keptTtl();
+  if (!ttl || index_.size() <= rule_.keep()) return 0;
+  if (keptFromAt_ && clock < keptFromAt_ + ttl / kSweeps + 1) return keptFrom_;
+  std::vector<std::uint32_t> seen;
+  const std::uint32_t all = extent_ - first_, step = std::max(1u, all / kSampled);
+  for (std::uint32_t slot = first_ + clock % step; slot < extent_; slot += step)
+    if (tags()[slot]) seen.push_back(lifeOf(slot).last);
+  std::sort(seen.begin(), seen.end(), std::greater<>());
+  // Of so few rows, some more than their part may be among the newest; of all rows, none more.
+  const double part = static_cast<double>(rule_.keep()) / static_cast<double>(index_.size()),
+               count = static_cast<double>(seen.size()),
+               spread = step > 1 ? 2 * std::sqrt(count * part * (1 - part)) : 0;
+  const auto kept = static_cast<std::size_t>(std::ceil(count * part + spread));
+  keptFrom_ = kept < seen.size() ? seen[kept - (kept > 0)] : 0;
+  keptFromAt_ = clock;
+  return keptFrom_;
+}
+
+Table::Run Table::lookAt(std::uint32_t number, std::uint32_t clock, std::uint32_t keptFrom,
+                         std::uint32_t most, std::vector<std::uint32_t>& slots) const {
+  Run run{Rule::kNever, true};
+  const std::uint32_t keptTtl = rule_.keptTtl();
   const std::uint32_t end = std::min(extent_, (number + 1) * kRunSlots);
   for (std::uint32_t slot = std::max(first_, number * kRunSlots); slot < end; slot++) {
     if (!tags()[slot]) continue;
-    if (isGone(slot, clock)) {
+    const Life life = lifeOf(slot);
+    const bool isOld = keptTtl && ageAt(life, clock) > keptTtl,
+               mayGo = isOld && life.last < keptFrom && index_.size() - slots.size() > rule_.keep();
+    if (mayGo || isGone(slot, clock)) {
       if (slots.size() == most) return {};
       slots.push_back(slot);
       continue;
     }
-    const Life life = lifeOf(slot);
-    const std::uint32_t ttl = rule_.ttlOf(life.sightings), faintTtl = rule_.faintTtl();
-    if (ttl) run.due = std::min(run.due, life.last + ttl + 1);
+    const std::uint32_t faintTtl = rule_.faintTtl();
+    run.due = std::min(run.due, rule_.dueOf(life));
+    if (keptTtl) run.due = std::min(run.due, isOld ? clock + keptTtl / kSweeps + 1 : life.last + keptTtl + 1);
     // Whether its norm is low then is asked then. The next push of a row may make its norm low.
     if (faintTtl)
       run.due = std::min(run.due, (life.last + faintTtl < clock ? clock : life.last) + faintTtl + 1);
@@ -139,7 +194,7 @@ void Table::noteBegun(std::uint32_t slot) {
 }
 
 void Table::countGone(std::uint32_t slot) {
-  switch (rule_.goneFor(livingRow(slot), ageOf(slot, clock()))) {
+  switch (rule_.goneFor(livingRow(slot), clock())) {
     case Gone::Rare:
       return leave(slot, Reason::Rare, counts_.rare);
     case Gone::Faint:
@@ -266,7 +321,8 @@ void Shard::seeRows(const Plan& plan, std::size_t distinct) {
   Table& t = *plan.table;
   const std::uint32_t step = t.nextStep();
   for (std::size_t i = 0; i < distinct; i++) {
-    const std::uint64_t seen = std::uint64_t{t.lifeOf(plan.slots[i]).sightings} + sightings_[i];
+    const std::uint64_t seen =
+        std::uint64_t{t.rule().sightingsOf(t.lifeOf(plan.slots[i]), step)} + sightings_[i];
     t.changeLife(plan.slots[i], {step, static_cast<std::uint32_t>(std::min<std::uint64_t>(seen, kMostSteps))},
                  places_[i]);
   }
@@ -293,15 +349,50 @@ void Shard::giveAges(const Table& t, const std::vector<std::uint32_t>& slots, st
 void Shard::endStep(const Plan& plan) {
   Table& t = *plan.table;
   const std::uint32_t step = t.nextStep();
-  t.changeLife(0, {step, t.lifeOf(0).sightings}, t.batch().touchFromZero(0));
+  t.endStep();
   swept_.clear();
   if (!t.absent(kRows).count()) t.sweep(plan.swept, plan.tags.size(), step, swept_);
   for (const std::uint32_t slot : swept_) t.countGone(slot);
   t.dropLines();
-  if (plan.displaced > swept_.size()) t.displace(plan.displaced, step, swept_);
+  if (plan.displaced > swept_.size()) {
+    // Within a second, others may have been seen that are not of this push.
+    kept_.clear();
+    if (t.spec().policy.seconds) kept_ = plan.slots;
+    std::sort(kept_.begin(), kept_.end());
+    t.displace(plan.displaced, step, swept_, kept_);
+  }
+  evict(t);
+}
+
+void Shard::evict(Table& t) {
   if (swept_.empty()) return;
   if (snapshot_) snapshot_->keep(t, swept_);
   deleteRows(t, swept_);
+}
+
+void Shard::tell(std::uint32_t seconds, std::size_t maxDelta) {
+  seconds_ = std::max(seconds_, std::min(seconds, kMostSteps - kFirstStep));
+  for (const auto& [id, t] : tables_) {
+    if (!t->spec().policy.seconds) continue;
+    t->tell(seconds_);
+    if (maxDelta && t->isBehind()) passTime(*t, maxDelta);
+  }
+}
+
+// A table that nobody pushes to has its rows evicted, too.
+void Shard::passTime(Table& t, std::size_t maxDelta) {
+  const std::size_t each = t.spec().stride() + kSlotBytes,
+                    bytes = openBytes() + kDeltaTableBytes + kSlotPadding + t.reserved() * each;
+  if (bytes + each > maxDelta) return;
+  const auto most =
+      static_cast<std::uint32_t>(std::min<std::size_t>(t.sweepOf(kKeysOfTime), (maxDelta - bytes) / each));
+  if (!t.batch().expect(std::size_t{most} + t.reserved())) return;
+  const Change change(*this, t);
+  t.advance();
+  swept_.clear();
+  t.sweep(most, kKeysOfTime, t.clock(), swept_);
+  for (const std::uint32_t slot : swept_) t.countGone(slot);
+  evict(t);
 }
 
 }  // namespace kintsugi

@@ -233,7 +233,10 @@ Status Shard::push(View section, std::size_t maxDelta) {
     plan.table->grow(static_cast<std::uint32_t>(plan.newTags.size()));
     const bool brings = request_.tables[i].width && plan.moves;
     if (brings && !request_.mode && plan.table->spec().policy.filters()) plan.table->open();
-    if (brings || plan.displaced) followPolicy(*plan.table);
+    if (brings || plan.displaced) {
+      plan.table->advance();
+      followPolicy(*plan.table);
+    }
     if (!request_.tables[i].width) {
       countDeleted(plan);
       deleteRows(*plan.table, plan.slots);
@@ -327,6 +330,8 @@ void Shard::applyRows(const RequestTable& r, const Plan& plan) {
   Table& t = *plan.table;
   const std::size_t bytes = std::size_t{r.width} * 4;
   addKeys(plan, false);
+  // A table had no slot for its clock before its first rows.
+  t.advance();
   for (std::uint32_t i = 0; i < r.count; i++) {
     const std::uint32_t slot = plan.slots[i], place = t.batch().touch(slot);
     if (t.hasPolicy()) countReplaced(t, slot);

@@ -36,7 +36,7 @@ void Table::writeRule(const Rule& rule) {
 
 Rule Table::nextRule() const {
   Rule next = rule_;
-  if (!next.isOf(spec_.policy)) next.follow(spec_.policy, clock());
+  if (!next.isOf(spec_.policy)) next.follow(spec_.policy, now());
   return next;
 }
 
@@ -69,8 +69,8 @@ void Table::dropLines() {
 Life Table::given(std::uint32_t slot) const {
   LivingRow row = livingRow(slot);
   const std::uint32_t age = std::min(row.life.last, kMostAge);
-  row.life = {clock() - age, std::min(row.life.sightings, kMostSteps)};
-  if (rule_.keeps(row, age)) row.life.last = std::max(row.life.last, rule_.lineOf(row));
+  row.life = {now() - age, std::min(row.life.sightings, kMostSteps)};
+  if (rule_.keeps(row, now())) row.life.last = std::max(row.life.last, rule_.lineOf(row));
   return row.life;
 }
 

@@ -4,6 +4,7 @@
 // in the delta of a push. Nothing but this reads a policy where a row is looked at.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -16,6 +17,25 @@ namespace kintsugi {
 struct Life {
   std::uint32_t last, sightings;
 };
+
+/** The steps since the row was last seen. */
+inline std::uint32_t ageAt(Life life, std::uint32_t clock) {
+  return clock > life.last ? std::min(clock - life.last, kMostAge) : 0;
+}
+
+/** What is left of sightings when so many multiples were passed: rounded down once, in whole numbers, so the
+ * same on every machine. More multiples never leave more. */
+inline std::uint32_t decayed(std::uint32_t sightings, std::uint32_t factor, std::uint32_t times) {
+  using Wide = unsigned __int128;
+  std::uint64_t left = 0, part = std::uint64_t{factor} << 48;
+  bool isFirst = true;
+  for (; times; times >>= 1, part = static_cast<std::uint64_t>(Wide{part} * part >> 64)) {
+    if (!(times & 1)) continue;
+    left = isFirst ? part : static_cast<std::uint64_t>(Wide{left} * part >> 64);
+    isFirst = false;
+  }
+  return isFirst ? sightings : static_cast<std::uint32_t>(Wide{left} * sightings >> 64);
+}
 
 /** Why a row is gone: it was not seen for long, or was seen seldom, or its norm is low. */
 enum class Gone { Not, Expired, Rare, Faint };
@@ -49,32 +69,46 @@ class Rule {
   /** True: the rule is that of the policy. `maxRows` and `forMemory` are no part of it. */
   bool isOf(const LifePolicy& policy) const {
     return ttl_ == policy.ttl && rareBelow_ == policy.rareBelow && rareTtl_ == policy.rareTtl &&
-           faintBelow_ == policy.faintBelow && faintTtl_ == policy.faintTtl && admitAt_ == policy.admitAt;
+           faintBelow_ == policy.faintBelow && faintTtl_ == policy.faintTtl && admitAt_ == policy.admitAt &&
+           keep_ == policy.keep && decay_ == policy.decay;
   }
   std::uint32_t admitAt() const { return admitAt_; }
   /** The fewest steps after which a row may go; 0: none goes. */
   std::uint32_t leastTtl() const {
-    const std::uint32_t ttl = rareTtl_ ? ttlOf(0) : ttl_;
-    return faintTtl_ && (!ttl || faintTtl_ < ttl) ? faintTtl_ : ttl;
+    std::uint32_t least = 0;
+    for (const std::uint32_t ttl : {ttl_, rareTtl_, faintTtl_})
+      if (ttl && (!least || ttl < least)) least = ttl;
+    return least;
   }
-  /** The steps after which a row is gone that was seen so many times, whatever its values are; 0: never. */
-  std::uint32_t ttlOf(std::uint32_t sightings) const {
-    return sightings < rareBelow_ && (!ttl_ || rareTtl_ < ttl_) ? rareTtl_ : ttl_;
+  /** The first step in which a row may be gone that is not seen again, whatever its values are; `kNever`. */
+  std::uint32_t dueOf(Life life) const {
+    const std::uint32_t ttl = ttlOf(life.sightings);
+    std::uint64_t due = ttl ? std::uint64_t{life.last} + ttl + 1 : kNever;
+    if (decay_.every && rareTtl_ && life.sightings >= rareBelow_)
+      due = std::min(due, std::max(std::uint64_t{life.last} + rareTtl_ + 1, rareFrom(life)));
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(due, kNever));
   }
-  /** The same for a row whose norm is low; 0: the norm says nothing. */
+  /** No row goes by itself. */
+  static constexpr std::uint32_t kNever = ~std::uint32_t{0};
+  /** Steps after which a row goes whose norm is low; 0: the norm says nothing. */
   std::uint32_t faintTtl() const { return faintTtl_; }
-  /** Why a row is gone that was last seen so many steps ago. */
-  Gone goneFor(const LivingRow& row, std::uint32_t age) const {
-    const auto [last, sightings] = row.life;
-    const std::uint32_t ttl = ttlOf(sightings);
-    if ((ttl && age > ttl) || last < lineOf(sightings))
-      return sightings < rareBelow_ || (last >= goneBefore_ && last < lineOf(sightings)) ? Gone::Rare
-                                                                                         : Gone::Expired;
-    return !keeps(row, age) || last < lineOf(row) ? Gone::Faint : Gone::Not;
+  /** Rows go that were last seen more steps ago, but for so many that were seen last: a sweep takes them
+   * away, and until then they are there. 0: no such rows. */
+  std::uint32_t keptTtl() const { return keep_ ? ttl_ : 0; }
+  std::uint32_t keep() const { return keep_; }
+  /** What the sightings of a row count for at this clock. */
+  std::uint32_t sightingsOf(Life life, std::uint32_t clock) const { return leftOf(life, clock, decay_); }
+  /** Why a row is gone at this clock. */
+  Gone goneFor(const LivingRow& row, std::uint32_t clock) const {
+    const std::uint32_t last = row.life.last, now = sightingsOf(row.life, clock), ttl = ttlOf(now),
+                        line = lineOf(row.life);
+    if ((ttl && ageAt(row.life, clock) > ttl) || last < line)
+      return now < rareBelow_ || (last >= goneBefore_ && last < line) ? Gone::Rare : Gone::Expired;
+    return !keeps(row, clock) || last < lineOf(row) ? Gone::Faint : Gone::Not;
   }
   /** This rule keeps the row, whatever former ones said. */
-  bool keeps(const LivingRow& row, std::uint32_t age) const {
-    const std::uint32_t ttl = ttlOf(row.life.sightings);
+  bool keeps(const LivingRow& row, std::uint32_t clock) const {
+    const std::uint32_t ttl = ttlOf(sightingsOf(row.life, clock)), age = ageAt(row.life, clock);
     return !(ttl && age > ttl) && !(faintTtl_ && age > faintTtl_ && row.isFaint(faintBelow_));
   }
   /** Rows that former rules let go may be there. */
@@ -86,7 +120,7 @@ class Rule {
   }
   /** The first step that the row may say, if no former rule let it go. */
   std::uint32_t lineOf(const LivingRow& row) const {
-    const std::uint32_t line = lineOf(row.life.sightings);
+    const std::uint32_t line = lineOf(row.life);
     return faint_.before > line && row.isFaint(faint_.below) ? faint_.before : line;
   }
 
@@ -94,8 +128,9 @@ class Rule {
    * had. False, and nothing is changed: there is no room for one line more; see `kMostLines`. */
   bool follow(const LifePolicy& policy, std::uint32_t clock) {
     Rule next = *this;
-    if (ttl_) next.goneBefore_ = std::max(goneBefore_, clock - ttl_);
-    if (rareTtl_ && rareBelow_ && !next.add({rareBelow_, clock - rareTtl_})) return false;
+    if (ttl_ && !keep_) next.goneBefore_ = std::max(goneBefore_, clock - ttl_);
+    const Line line{rareBelow_, clock - rareTtl_, decay_.every ? clock : 0, decay_};
+    if (rareTtl_ && rareBelow_ && !next.add(line)) return false;
     if (faintTtl_ && !next.addFaint({faintBelow_, clock - faintTtl_})) return false;
     next.take(policy);
     *this = next;
@@ -104,9 +139,15 @@ class Rule {
   void write() { written_ = 1; }
 
  private:
-  /** Rows that were seen fewer times are gone if they were last seen before this step. */
+  /** Rows whose sightings counted for less at step `at` are gone if they were last seen before this step. */
   struct Line {
-    std::uint32_t below = 0, before = 0;
+    std::uint32_t below = 0, before = 0, at = 0;
+    Decay decay{};
+
+    bool has(Life life) const { return leftOf(life, at, decay) < below; }
+    bool covers(const Line& other) const {
+      return decay == other.decay && below >= other.below && before >= other.before && at >= other.at;
+    }
   };
   /** Lines of rows that were seen seldom. Two are enough, unless `minFrequency` changes again and again
    * before all slots were looked at: then the next change waits until they were. */
@@ -118,11 +159,29 @@ class Rule {
     std::uint32_t before = 0;
   };
 
-  /** The first step that a row which was seen so many times may say, whatever its values are. */
-  std::uint32_t lineOf(std::uint32_t sightings) const {
+  static std::uint32_t leftOf(Life life, std::uint32_t clock, const Decay& decay) {
+    if (!decay.every || clock <= life.last) return life.sightings;
+    return decayed(life.sightings, decay.factor, clock / decay.every - life.last / decay.every);
+  }
+  /** The steps after which a row is gone whose sightings count for so many; 0: never. */
+  std::uint32_t ttlOf(std::uint32_t sightings) const {
+    const std::uint32_t ttl = keep_ ? 0 : ttl_;
+    return sightings < rareBelow_ && (!ttl || rareTtl_ < ttl) ? rareTtl_ : ttl;
+  }
+  /** No step before this one lets the sightings of a row count for less than `rareBelow_`. */
+  std::uint64_t rareFrom(Life life) const {
+    const double times =
+        std::log(static_cast<double>(rareBelow_) / life.sightings) / std::log(decay_.factor / 65536.0);
+    // One fewer, because logarithms are rounded.
+    const auto least = static_cast<std::uint64_t>(std::max(1.0, std::floor(times) - 1));
+    return (life.last / decay_.every + least) * decay_.every;
+  }
+
+  /** The first step that a row may say, whatever its values are. */
+  std::uint32_t lineOf(Life life) const {
     std::uint32_t line = goneBefore_;
     for (const Line& each : rare_)
-      if (sightings < each.below) line = std::max(line, each.before);
+      if (each.before > line && each.has(life)) line = each.before;
     return line;
   }
 
@@ -133,17 +192,18 @@ class Rule {
     faintBelow_ = policy.faintBelow;
     faintTtl_ = policy.faintTtl;
     admitAt_ = policy.admitAt;
+    keep_ = policy.keep;
+    decay_ = policy.decay;
   }
   // Lines that another one covers are left out. The others are at the front.
   bool add(Line line) {
-    const auto covers = [](Line a, Line b) { return a.below >= b.below && a.before >= b.before; };
     Line kept[kMostLines + 1];
     std::size_t count = 0;
     bool isCovered = line.before <= goneBefore_;
     for (const Line& each : rare_) {
       if (!each.before || each.before <= goneBefore_) continue;
-      isCovered = isCovered || covers(each, line);
-      if (isCovered || !covers(line, each)) kept[count++] = each;
+      isCovered = isCovered || each.covers(line);
+      if (isCovered || !line.covers(each)) kept[count++] = each;
     }
     if (!isCovered) kept[count++] = line;
     if (count > kMostLines) return false;
@@ -166,9 +226,11 @@ class Rule {
   float faintBelow_ = 0;
   std::uint32_t faintTtl_ = 0;
   FaintLine faint_;
+  std::uint32_t keep_ = 0;
+  Decay decay_;
 };
 
-static_assert(std::is_trivially_copyable_v<Rule> && sizeof(Rule) == 56);
+static_assert(std::is_trivially_copyable_v<Rule> && sizeof(Rule) == 92);
 
 /** The first slots of a table with a policy: of its clock, and of its rule where a row is too short for both.
  */

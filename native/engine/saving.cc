@@ -136,6 +136,7 @@ void Shard::applyLoaded(const LoadedRows& rows, Plan& plan, std::uint32_t newKey
   if (state) scatter(values, state, rows.state);
   if (snapshots_) t.stamps().mark(plan.slots);
   if (!t.hasPolicy()) return;
+  if (t.spec().policy.seconds) t.setClock();
   // The last row of a repeated key counts, and its age is taken once.
   std::sort(plan.slots.begin(), plan.slots.end());
   plan.slots.erase(std::unique(plan.slots.begin(), plan.slots.end()), plan.slots.end());

@@ -24,7 +24,7 @@ Fault Shard::addTable(const TableSpec& spec) {
     return {};
   }
   if (tables_.size() >= kMaxTables) return badArgument("too many tables");
-  tables_.emplace(spec.id, std::make_unique<Table>(*memory_, spec));
+  tables_.emplace(spec.id, std::make_unique<Table>(*memory_, spec)).first->second->tell(seconds_);
   return {};
 }
 

@@ -96,6 +96,10 @@ class Shard {
    * it is not there. */
   void dropTable(std::uint32_t id);
   Fault adopt(std::uint32_t table, std::uint32_t extent);
+  /** The newest second of the job. Where clocks count seconds, they go on with the next push to their table;
+   * and now, in the open batch, where a table was not pushed to for long and the delta stays within
+   * `maxDelta`. 0: with pushes alone. */
+  void tell(std::uint32_t seconds, std::size_t maxDelta);
   /** For a shard that readers ask: from now on, a row that is not served reads as if its key had none, but in
    * pulls of whole rows. */
   void serve(const Serving& serving) { serving_ = serving; }
@@ -269,6 +273,8 @@ class Shard {
   void takeLife(Table& t, std::uint32_t slot, std::uint32_t place);
   static void giveAges(const Table& t, const std::vector<std::uint32_t>& slots, std::uint8_t* rows);
   void endStep(const Plan& plan);
+  void evict(Table& t);
+  void passTime(Table& t, std::size_t maxDelta);
   // Keys that get no row yet (filter.cc).
   bool planAdmission(RequestTable& r, Plan& plan);
   void needFilter(Plan& plan);
@@ -301,6 +307,7 @@ class Shard {
   Cursor cursors_[2];
   BlockPairs missing_;
   Serving serving_;
+  std::uint32_t seconds_ = 0;           // of the job
   std::unique_ptr<Snapshot> snapshot_;  // the open one
   std::uint32_t snapshots_ = 0;         // begun so far; while it is 0 there are no stamps
   std::uint32_t forgotten_ = 0;         // since this snapshot or an older one, not all removed keys are known

@@ -24,6 +24,7 @@ struct Serving {
   bool valuesOnly = false;         // false: all rows are wanted, with their state
   std::uint32_t minSightings = 0;  // rows that were seen less often, or are not admitted, are left out
   std::uint32_t maxAge = 0;        // rows that were last seen more steps ago are left out; 0: none
+  std::uint32_t maxSeconds = 0;    // the same where clocks count seconds
 };
 
 /** The stamp of each slot of a table: the number of the newest snapshot that had begun before the slot's last

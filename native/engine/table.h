@@ -95,21 +95,31 @@ class Table {
   bool keysAreKnown() const { return ready_ && (!first_ || !absent_[kRows].count()); }
   /** The steps of a table with a policy. The block of slot 0 is present. */
   std::uint32_t clock() const { return extent_ && lifeOf(0).last ? lifeOf(0).last : kFirstStep; }
-  /** The steps since the row was last seen. */
-  std::uint32_t ageOf(std::uint32_t slot, std::uint32_t clock) const {
-    const std::uint32_t last = lifeOf(slot).last;
-    return clock > last ? std::min(clock - last, kMostAge) : 0;
+  /** The clock that a push or a row which comes now finds. */
+  std::uint32_t now() const {
+    return spec_.policy.seconds ? std::max(clock(), kFirstStep + seconds_) : clock();
   }
+  /** The newest second of the job, for a clock that counts seconds; it never falls. */
+  void tell(std::uint32_t seconds) { seconds_ = std::max(seconds_, seconds); }
+  /** The clock goes on to `now`, in the delta of the open batch, for which there is room. */
+  void advance();
+  /** The same without a delta. */
+  void setClock() { setLife(0, {now(), lifeOf(0).sightings}); }
+  /** A clock of seconds is behind by so much that rows may be gone, or some were left when it was not. */
+  bool isBehind() const;
+  /** The steps since the row was last seen. */
+  std::uint32_t ageOf(std::uint32_t slot, std::uint32_t clock) const { return ageAt(lifeOf(slot), clock); }
   /** A row with a key that counts as not there: it waits for `evict`. Its block and the clock are present. */
   bool isGone(std::uint32_t slot, std::uint32_t clock) const { return isGone(slot, clock, rule_); }
   bool isGone(std::uint32_t slot, std::uint32_t clock, const Rule& rule) const {
-    return rule.goneFor(livingRow(slot), ageOf(slot, clock)) != Gone::Not;
+    return rule.goneFor(livingRow(slot), clock) != Gone::Not;
   }
   /** A row with a key is for readers at this clock. */
   bool isServed(std::uint32_t slot, std::uint32_t clock, const Serving& serving) const {
     if (isGone(slot, clock)) return false;
     if (!serving.valuesOnly) return true;
-    return isSeen(slot, serving) && (!serving.maxAge || ageOf(slot, clock) <= serving.maxAge);
+    const std::uint32_t maxAge = spec_.policy.seconds ? serving.maxSeconds : serving.maxAge;
+    return isSeen(slot, clock, serving) && (!maxAge || ageOf(slot, clock) <= maxAge);
   }
   /** Takes away slots that a snapshot of a table with a policy does not have: those in front of all keys,
    * and those of rows that are not served. */
@@ -157,7 +167,13 @@ class Table {
   /** `setLife` whose change is added to the row's delta at `place`. */
   void changeLife(std::uint32_t slot, Life life, std::uint32_t place);
   /** The step of the push that is being applied. */
-  std::uint32_t nextStep() const { return std::min(clock() + 1, kMostSteps); }
+  std::uint32_t nextStep() const { return spec_.policy.seconds ? now() : std::min(clock() + 1, kMostSteps); }
+  /** A number that no other push had: draws of keys go by it. */
+  std::uint32_t pushNumber() const {
+    return spec_.policy.seconds ? (extent_ ? lifeOf(0).sightings : 0) + 1 : nextStep();
+  }
+  /** The step is over: slot 0 says so, in its delta. */
+  void endStep();
   /** A row that is gone is to become nothing, or a new row. */
   void countGone(std::uint32_t slot);
   void countDeleted(std::uint32_t slot) { leave(slot, Reason::Deleted, counts_.deleted); }
@@ -255,9 +271,12 @@ class Table {
   }
   bool makeRoomFor(std::uint32_t extent, std::size_t keys);
   void rebuild();
-  bool isSeen(std::uint32_t slot, const Serving& serving) const {
-    return !serving.valuesOnly || lifeOf(slot).sightings >= std::max(rule_.admitAt(), serving.minSightings);
+  bool isSeen(std::uint32_t slot, std::uint32_t clock, const Serving& serving) const {
+    return !serving.valuesOnly ||
+           rule_.sightingsOf(lifeOf(slot), clock) >= std::max(rule_.admitAt(), serving.minSightings);
   }
+  /** The first step that the last of the rows may say which `keep` holds, about; see `sweep`. */
+  std::uint32_t keptFrom(std::uint32_t clock);
   /** Appends the tags of rows that were served when snapshot `since` began, or could have been, and are not
    * any more, but for those whose keys are among the removed ones. */
   void listUnserved(std::uint32_t since, const Serving& serving, std::vector<std::uint64_t>& tags) const;
@@ -276,8 +295,8 @@ class Table {
   std::uint32_t runCount() const { return extent_ / kRunSlots + (extent_ % kRunSlots != 0); }
   /** The first run that may have keys: those before it have a filter alone. */
   std::uint32_t firstRun() const { return std::min(first_ / kRunSlots, runCount()); }
-  /** Runs that have their turn in a step. */
-  std::uint32_t turns() const;
+  /** Runs that have their turn at this clock. */
+  std::uint32_t turns(std::uint32_t clock) const;
   /** Slots that are looked at together. */
   static constexpr std::uint32_t kRunSlots = 64;
   /** Rows of a run, as far as they are known: most requests need not read their lives. */
@@ -291,7 +310,7 @@ class Table {
   }
   /** Adds the rows of a run that are gone. Nothing is known of the others where these are more than `most`.
    */
-  Run lookAt(std::uint32_t number, std::uint32_t clock, std::uint32_t most,
+  Run lookAt(std::uint32_t number, std::uint32_t clock, std::uint32_t keptFrom, std::uint32_t most,
              std::vector<std::uint32_t>& slots) const;
   void applyKeys(const DeltaTable& d);
   /** The next slot of which no key was ever there. */
@@ -325,12 +344,16 @@ class Table {
   std::uint32_t least_ = 0;     // slots that it has from the first step on, with rows or without
   std::uint32_t lifeAt_ = 0;    // in a row, of a table with a policy
   std::uint32_t ruleSlot_ = 0;
-  Rule rule_;                  // a copy of what the slots have
-  std::uint32_t visited_ = 0;  // runs that had their turn since the rule changed
-  std::vector<Run> runs_;      // as far as somebody has looked; see `sweep`
-  Charge runBytes_;            // of all runs, looked at or not
-  std::uint32_t turn_ = 0;     // the run where the next sweep begins
-  std::uint32_t hand_ = 0;     // where `displace` looks next
+  Rule rule_;                                    // a copy of what the slots have
+  std::uint32_t visited_ = 0;                    // runs that had their turn since the rule changed
+  std::vector<Run> runs_;                        // as far as somebody has looked; see `sweep`
+  Charge runBytes_;                              // of all runs, looked at or not
+  std::uint32_t turn_ = 0;                       // the run where the next sweep begins
+  std::uint32_t seconds_ = 0;                    // of the job, see `tell`
+  std::uint32_t sweptAt_ = 0;                    // the clock of the newest sweep
+  bool isLeft_ = false;                          // that sweep has left rows that are gone
+  std::uint32_t keptFrom_ = 0, keptFromAt_ = 0;  // the newest answer of `keptFrom`, and its clock
+  std::uint32_t hand_ = 0;                       // where `displace` looks next
   struct Candidate {
     float score, idle;  // see `displace`
     std::uint32_t slot;

@@ -10,7 +10,9 @@ bool TableSpec::isSameTable(const TableSpec& other) const {
   alike.optimizer.clipNorm = optimizer.clipNorm;
   if (hasCountOfItsOwn(optimizer) == hasCountOfItsOwn(other.optimizer))
     alike.optimizer.schedule = optimizer.schedule;
-  if (policy.words() == other.policy.words() && policy.filter == other.policy.filter) alike.policy = policy;
+  if (policy.words() == other.policy.words() && policy.filter == other.policy.filter &&
+      policy.seconds == other.policy.seconds)
+    alike.policy = policy;
   return *this == alike;
 }
 

@@ -33,9 +33,18 @@ struct Filter {
 /** Counters stay when they have this value, so no key is admitted later than that. */
 inline constexpr std::uint32_t kMostCounter = 255;
 
+/** Sightings get fewer while a row is not seen. */
+struct Decay {
+  std::uint32_t factor = 0;  // of 2^16: of a row's sightings so many are left...
+  std::uint32_t every = 0;   // ...whenever the clock passes a multiple of this; 0: they stay
+
+  bool operator==(const Decay&) const = default;
+};
+
 /** The policy of a table: rows go by themselves, and are not admitted at once. A step of a table is a push of
- * gradients to it that its shard has applied: the clock of the table counts them. Zeros: rows stay, and have
- * no words for it. */
+ * gradients to it that its shard has applied: the clock of the table counts them, or the seconds of the job
+ * that its shard was told; what is said of steps is then of seconds. Zeros: rows stay, and have no words for
+ * it. */
 struct LifePolicy {
   std::uint32_t ttl = 0;        // a row is gone that was last seen more steps ago; 0: never
   std::uint32_t rareBelow = 0;  // a row that was seen fewer times...
@@ -47,7 +56,10 @@ struct LifePolicy {
   Filter filter{};           // counts sightings of keys without a row
   float faintBelow = 0;      // a row whose values have a lower Euclidean norm...
   std::uint32_t faintTtl = 0;  // ...is gone when it was last seen more than so many steps ago
-  bool score = false;  // pushes may give rows scores: of the lowest go first for `maxRows`, `forMemory`
+  bool score = false;      // pushes may give rows scores: of the lowest go first for `maxRows`, `forMemory`
+  bool seconds = false;    // the clock counts seconds of the job
+  std::uint32_t keep = 0;  // `ttl` lets none go of so many rows of this shard that were seen last
+  Decay decay{};           // of sightings, for `rareBelow`
 
   bool any() const { return mayGo() || admitAt || maxRows || forMemory || filters(); }
   /** Rows go by themselves. */
@@ -87,7 +99,8 @@ struct TableSpec {
   bool operator==(const TableSpec&) const = default;
   /** The same table: all but the settings that may change. Those are the largest norm, the learning rate
    * where it is no part of the state, the schedule where rows count their steps with both or with neither,
-   * and the policy where both have one, with the same filter, and both have scores or neither has. */
+   * and the policy where both have one, with the same filter and clock, and both have scores or neither has.
+   */
   bool isSameTable(const TableSpec& other) const;
 };
 

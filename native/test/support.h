@@ -184,6 +184,10 @@ class TableModel {
   const TableSpec& spec() const { return spec_; }
   /** The next push that brings rows makes it the policy. */
   void set(const LifePolicy& policy) { wanted_ = policy; }
+  /** The owner hears of a second of the job. */
+  void tell(std::uint32_t seconds) { seconds_ = std::max(seconds_, seconds); }
+  /** Time went on without a push. */
+  void pass(std::uint32_t clock) { clock_ = clock; }
   std::vector<float> row(std::uint64_t key) const {
     const auto found = rows_.find(key);
     if (found == rows_.end() || isGone(found->second)) return initial(key);
@@ -197,7 +201,10 @@ class TableModel {
   }
 
   void push(std::uint32_t mode, const PartData& data) {
-    if (data.width && !data.keys.empty()) follow();
+    const bool brings = data.width && !data.keys.empty();
+    if (brings && spec_.policy.seconds) clock_ = std::max(clock_, kFirstStep + seconds_);
+    if (brings) follow();
+    const std::uint32_t step = spec_.policy.seconds ? clock_ : clock_ + 1;
     std::map<std::uint64_t, std::vector<float>> sums;
     std::map<std::uint64_t, std::uint32_t> sightings;
     std::map<std::uint64_t, float> scores;
@@ -238,17 +245,22 @@ class TableModel {
       std::vector<float> now = row(key);
       std::uint32_t seen = spec_.policy.admitAt;
       if (spec_.policy.any()) {
-        const std::uint64_t all = std::uint64_t{lifeOf(now).second} + sightings[key] + begun[key];
+        const auto found = rows_.find(key);
+        const bool isThere = found != rows_.end() && !isGone(found->second);
+        const std::uint64_t all =
+            std::uint64_t{isThere ? left(found->second, step) : 0} + sightings[key] + begun[key];
         seen = static_cast<std::uint32_t>(std::min<std::uint64_t>(all, kMostSteps));
       }
       if (seen >= spec_.policy.admitAt)
         updateRowScalar(optimizer, now.data(), now.data() + spec_.dim, sum.data(), spec_.dim);
-      if (spec_.policy.any()) setLife(now, clock_ + 1, seen);
+      if (spec_.policy.any()) setLife(now, step, seen);
       if (scores.count(key)) scoreOf(now) = asScore(scores[key]);
       rows_[key] = now;
       touched_.push_back(key);
     }
-    if (!mode && data.width && !data.keys.empty()) clock_++;
+    if (mode || !brings) return;
+    clock_ = step;
+    pushes_++;
   }
 
   /** The row is as if it had never been. */
@@ -261,6 +273,7 @@ class TableModel {
     }
     touched_.clear();
     sentClock_ = clock_;
+    sentPushes_ = pushes_;
     sentFilter_ = filter_;
     sentPolicy_ = spec_.policy;
   }
@@ -268,6 +281,8 @@ class TableModel {
   void lose() {
     rows_ = sent_;
     clock_ = sentClock_;
+    pushes_ = sentPushes_;
+    seconds_ = 0;
     filter_ = sentFilter_;
     spec_.policy = sentPolicy_;
     touched_.clear();
@@ -288,10 +303,11 @@ class TableModel {
       bool admitted = false;
       if (policy.chance) {
         const std::uint64_t stream = drawStream(spec_.seed ^ 0x94D049BB133111EBull, key);
+        const std::uint32_t number = policy.seconds ? pushes_ + 1 : clock_ + 1;
         // So many draws hit in every test.
         admitted = sightings[key] > 999;
         for (std::uint64_t i = 0; i < sightings[key] && !admitted; i++)
-          admitted |= draw(stream, std::uint64_t{clock_ + 1} << 32 | i) >> 32 < policy.chance;
+          admitted |= draw(stream, std::uint64_t{number} << 32 | i) >> 32 < policy.chance;
       } else {
         begun[key] = filter_.countOf(spec_, key);
         admitted = begun[key] + sightings[key] >= policy.filter.admitAt;
@@ -338,6 +354,16 @@ class TableModel {
   static float& scoreOf(std::vector<float>& row) { return row[row.size() - 3]; }
   /** As a row has it: finite, and no negative zero. */
   static float asScore(float score) { return std::isfinite(score) ? score + 0.0f : 0; }
+  /** The sightings of a row as they count at this clock: its own multiplication, one by one where few. */
+  std::uint32_t left(const std::vector<float>& row, std::uint32_t clock) const {
+    const auto [last, seen] = lifeOf(row);
+    const Decay& decay = spec_.policy.decay;
+    if (!decay.every || clock <= last) return seen;
+    const std::uint32_t times = clock / decay.every - last / decay.every;
+    long double part = 1;
+    for (std::uint32_t i = 0; i < std::min(times, 40'000u); i++) part *= decay.factor / 65536.0L;
+    return static_cast<std::uint32_t>(part * seen);
+  }
   double normOf(const std::vector<float>& row) const {
     double squares = 0;
     for (std::uint32_t i = 0; i < spec_.dim; i++) squares += double{row[i]} * double{row[i]};
@@ -346,15 +372,16 @@ class TableModel {
   bool isGone(const std::vector<float>& row) const {
     const LifePolicy& policy = spec_.policy;
     if (!policy.any()) return false;
-    const auto [last, seen] = lifeOf(row);
+    const std::uint32_t last = lifeOf(row).first;
     return (policy.ttl && clock_ > last + policy.ttl) ||
-           (policy.rareTtl && seen < policy.rareBelow && clock_ > last + policy.rareTtl) ||
+           (policy.rareTtl && left(row, clock_) < policy.rareBelow && clock_ > last + policy.rareTtl) ||
            (policy.faintTtl && clock_ > last + policy.faintTtl && normOf(row) < policy.faintBelow);
   }
 
   TableSpec spec_;
   LifePolicy wanted_ = spec_.policy, sentPolicy_ = spec_.policy;
   std::uint32_t clock_ = kFirstStep, sentClock_ = kFirstStep;
+  std::uint32_t pushes_ = 0, sentPushes_ = 0, seconds_ = 0;
   std::map<std::uint64_t, std::vector<float>> rows_, sent_;
   std::vector<std::uint64_t> touched_;
   FilterModel filter_, sentFilter_;

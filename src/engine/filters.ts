@@ -147,7 +147,7 @@ export function mostSlots(stride: number): number {
 }
 
 /** Bytes of the rule of a policy (native/engine/rule.h), and of the two words of a life. */
-const [RULE_BYTES, LIFE_BYTES] = [56, 8];
+const [RULE_BYTES, LIFE_BYTES] = [92, 8];
 
 /** Slots that a shard of a table has in front of its keys: for clock and rule, and for the filter. */
 export function ownSlots(row: RowOf): number {
