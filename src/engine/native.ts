@@ -200,6 +200,13 @@ export interface NativeShard extends NativeFilters, WatchedShard {
   loadRows(table: number, keys: BigUint64Array, values: Float32Array, state: Float32Array): number;
   /** Removes the rows of these keys, as `loadRows` brings rows. Keys without a row are passed over. */
   unloadRows(table: number, keys: BigUint64Array): number;
+  /**
+   * The newest second of the job. In tables whose policy counts seconds, the clock goes on with the next
+   * push; and at once, in the open batch, in one that was not pushed to for long, which may evict rows as far
+   * as the delta stays within `maxDelta` bytes. 0: with pushes alone. A lower number than before changes
+   * nothing.
+   */
+  tell(seconds: number, maxDelta: number): void;
   /** From now on, `readValues` and pulls of values take no row that a snapshot of values leaves out. */
   serve(minSightings: number, maxAge: number): void;
   /**

@@ -1,7 +1,7 @@
 /**
  * Messages about nodes that may be gone. Rule 33: a machine that has vanished acknowledges nothing to the
  * scheduler, nor to any of the nodes that are asked. Rule 44: a process whose event loop is late still sends
- * pulses.
+ * pulses. And what nodes are told of the job's own time.
  */
 import type { PeerId } from './map.js';
 
@@ -40,4 +40,14 @@ export interface PulseMessage {
   ageMs: number;
   /** Longest time between two turns since the pulse before. */
   gapMs: number;
+}
+
+/**
+ * The seconds that the job has had: they pass while its scheduler runs, and tables whose policies count
+ * seconds go by them. A node takes the highest number that it hears. A scheduler that takes over goes on from
+ * what heartbeats name.
+ */
+export interface TimeMessage {
+  t: 'time';
+  seconds: number;
 }

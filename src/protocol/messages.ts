@@ -22,7 +22,7 @@
 import type { ErrorCode } from '../common/errors.js';
 import type { Extent, TableStats } from '../engine/native.js';
 import type { EventMessage } from './events.js';
-import type { PulseMessage, Reached, ReachMessage } from './liveness.js';
+import type { PulseMessage, Reached, ReachMessage, TimeMessage } from './liveness.js';
 import type { PeerId } from './map.js';
 import type { MembershipMessage } from './membership.js';
 import type { ReplicaMessage } from './replicas.js';
@@ -341,6 +341,8 @@ export interface Heartbeat {
   /** Bytes of its budget of memory; absent: it has none, or an older program. */
   limit?: number;
   rows: number;
+  /** The newest `time` that it was told; absent: none. */
+  seconds?: number;
   /**
    * The seats of this node: `seat` is m for data shard m, k + j for parity j; `load` counts requests and
    * deltas.
@@ -425,6 +427,7 @@ export type Message =
   | ReachMessage
   | Reached
   | PulseMessage
+  | TimeMessage
   | UnrecoverableReport
   | Stalled
   | ShardRefused

@@ -71,6 +71,7 @@ const TABLE = {
   sessionsEnded: ['scheduler>node'],
   confirmedLost: ['scheduler>node'],
   movePace: ['scheduler>node'],
+  time: ['scheduler>node'],
   reach: ['scheduler>node'],
   leave: ['scheduler>node'],
   // Sessions, tables, changes.

@@ -36,6 +36,7 @@ export class NodeHost implements OwnerHost {
   gone = NONE_GONE;
   /** Milliseconds of the newest tick; 0 before the first one. */
   now = 0;
+  seconds = 0;
   /** Owners with an open batch: exactly these are flushed at the end of the turn. */
   private readonly dirty = new Set<Deferred>();
   /** Owners whose waiting requests are served in the next turn. */

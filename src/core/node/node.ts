@@ -309,6 +309,8 @@ export class PsNode {
         return this.shards.to(message, (owner) => owner.stream.onApplied(message));
       case 'confirmedLost':
         return this.owners.of(message)?.onConfirmedLost(message);
+      case 'time':
+        return this.shards.tell(message.seconds);
       case 'movePace':
         return this.onMovePace(message);
       case 'reach':
@@ -401,8 +403,9 @@ export class PsNode {
     const report = this.reporter.report(now, owners, sinks);
     if (!report) return;
     const { inc, map, memory } = this;
-    const limit = memory.limitBytes > 0 && { limit: memory.limitBytes };
-    const told = { inc, epoch: map.epoch, bytes: memory.usedBytes, ...limit, ...report };
+    const { seconds } = this.host;
+    const set = { ...(memory.limitBytes > 0 && { limit: memory.limitBytes }), ...(seconds > 0 && { seconds }) };
+    const told = { inc, epoch: map.epoch, bytes: memory.usedBytes, ...set, ...report };
     this.host.out.send(SCHEDULER, { t: 'heartbeat', ...told });
   }
 

@@ -46,6 +46,13 @@ export class Shards {
     }
   }
 
+  /** Rule 50: a second of the job has passed. */
+  tell(seconds: number): void {
+    if (seconds <= this.host.seconds) return;
+    this.host.seconds = seconds;
+    for (const owner of this.owners.all()) this.during(owner, () => owner.onTime());
+  }
+
   /** The owners of these groups learn the newest version of them. */
   applyVersions(groups: readonly Group[]): void {
     const { map } = this.host;

@@ -17,6 +17,7 @@ import { Announcer } from './announcer.js';
 import { Avoided } from './avoided.js';
 import type { EventLog } from './events.js';
 import { ClusterFacts } from './facts.js';
+import { JobTime } from './job-time.js';
 import { LateMaps } from './late-maps.js';
 import { Ledger, QUIET, type SchedulerEffect, type SchedulerInput } from './ledger.js';
 import { Liveness } from './liveness.js';
@@ -74,6 +75,7 @@ export class Scheduler {
   private readonly restorer: Restorer;
   private readonly replicas: Replicas;
   private readonly lateMaps: LateMaps;
+  private readonly time: JobTime;
   private readonly ownersMaps: OwnersMaps;
   private readonly tables: TableBook;
   private readonly told: ToldEvents;
@@ -125,6 +127,7 @@ export class Scheduler {
     this.replicas = new Replicas(ledger);
     // News for peers and people.
     this.lateMaps = new LateMaps(ledger, policy);
+    this.time = new JobTime(ledger, policy, liveness);
     this.told = new ToldEvents(ledger);
     this.announcer = new Announcer(ledger);
     const { replicas, saver, restorer, membership } = this;
@@ -252,6 +255,7 @@ export class Scheduler {
     this.saver.tick(now, slept, wall);
     this.restorer.tick(now);
     this.lateMaps.tick(now);
+    this.time.tick(now, slept);
     this.ownersMaps.tick(now);
   }
 
@@ -353,6 +357,7 @@ export class Scheduler {
     if (absent) liveness.mark(known, { connected: true, dead: false });
     known.suspected = false;
     this.lateMaps.heard(from, heartbeat.epoch, this.now);
+    this.time.heard(heartbeat.seconds ?? 0);
     if (!placing.isSettled) placing.reconfigure(revived ? 'revived' : 'progress');
     if (revived) this.membership.revived(from);
   }

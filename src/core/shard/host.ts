@@ -79,6 +79,8 @@ export interface AnswerRoom {
 
 /** The services that a node has for its owners, beside those for every machine. */
 export interface OwnerHost extends CoreHost {
+  /** The newest second of the job that this node was told; it never falls. */
+  readonly seconds: number;
   /** Account of all bytes that wait on this node. */
   readonly waiting: WaitingBytes;
   readonly answers: AnswerRoom;

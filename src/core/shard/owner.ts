@@ -67,6 +67,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     this.gen = entry.gen;
     this.born = entry.init;
     this.restores = entry.restore === true;
+    native.tell(host.seconds, 0);
     this.tables = new ShardTables(native, group.pool, group.id, member);
     this.stream = new Stream(this, host);
     this.replicas = new ShardReplicas(this, host);
@@ -152,20 +153,15 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   /** Applies a push or answers it. 'wait': it has to, in its client's line. 'gap': the client was told. */
   private offer(client: PeerId, cseq: number, section: Uint8Array): 'done' | 'wait' | 'gap' {
     const last = this.head.last(client);
+    const { group, member } = this;
+    const { committedDedup } = this.stream;
     if (cseq <= last) {
-      if (cseq <= this.stream.committedDedup.last(client)) {
-        this.host.acknowledge(
-          client,
-          this.group.id,
-          this.member,
-          cseq,
-          this.stream.committedDedup.refusal(client, cseq),
-        );
-      }
+      if (cseq <= committedDedup.last(client))
+        this.host.acknowledge(client, group.id, member, cseq, committedDedup.refusal(client, cseq));
       return 'done';
     }
     if (last === 0 && this.head.hasEnded(client)) {
-      this.host.acknowledge(client, this.group.id, this.member, cseq, 'SESSION_EXPIRED');
+      this.host.acknowledge(client, group.id, member, cseq, 'SESSION_EXPIRED');
       return 'done';
     }
     if (cseq > last + 1) {
@@ -211,6 +207,13 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     const status = push(section);
     // Rule 47: a client may have an older map. Its push to tables that are gone came before the drop.
     return status === PushStatus.UNKNOWN_TABLE ? push(this.host.gone.push(section)) : status;
+  }
+
+  /** Rule 50: rows of tables that count seconds may go without a push. */
+  onTime(): void {
+    const mayGo = this.phase === 'ACTIVE' && this.mayApply;
+    this.native.tell(this.host.seconds, mayGo ? this.host.policy.maxBatchBytes : 0);
+    if (this.native.dirty) this.host.markDirty(this);
   }
 
   /** Clients with pushes here. The session of none of them is known to have ended. */

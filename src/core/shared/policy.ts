@@ -189,6 +189,8 @@ export interface SchedulerPolicy {
   maxAbsentNodes: number;
   /** A peer whose map lacks a decision older than this gets a whole map, at most one in this time. */
   lateMapMs: number;
+  /** A second of the job's own time. */
+  secondMs: number;
   maxTables: number;
   /** The session of a client that is not connected to the scheduler ends after this time. */
   sessionMs: number;
@@ -241,6 +243,7 @@ export const DEFAULT_SCHEDULER_POLICY: SchedulerPolicy = {
   vanishedMs: 700,
   maxAbsentNodes: 1024,
   lateMapMs: 1000,
+  secondMs: 1000,
   maxTables: 4096,
   sessionMs: 600_000,
   sessionEndsMs: 1000,
