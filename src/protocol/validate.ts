@@ -126,7 +126,11 @@ const followed = { ...shard, gen: natural, id: natural };
 const lease = { name: text, number: natural, lease: natural };
 
 const saveKind: FieldCheck = (v) => v === 'full job' || v === 'export';
-const served = record({ minFrequency: optional(word), maxAge: optional(word) });
+const served = record({
+  minFrequency: optional(word),
+  maxAge: optional(word),
+  maxAgeSeconds: optional(word),
+});
 const plan = record({
   url: text,
   everyMs: natural,
