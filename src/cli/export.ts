@@ -11,7 +11,7 @@ import { absolutePlace, asFailure, DEFAULT_KEEP, everyOption, keepOption } from 
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';
 import { hint } from './hints.js';
-import { integer, size } from './values.js';
+import { ages, integer, size } from './values.js';
 
 const DEFAULT_EVERY_MS = 20_000;
 /** The name of the exports of a job that has one kind of them. */
@@ -24,7 +24,7 @@ interface ExportFlags extends ConnectFlags {
   keep?: number;
   rate?: number;
   minFrequency?: number;
-  maxAge?: number;
+  maxAge?: ReturnType<ReturnType<typeof ages>>;
   once: boolean;
   stop: boolean;
   json: boolean;
@@ -115,8 +115,9 @@ function planOf(
   for (const table of tables ?? []) client.table(table);
   const before = known?.url === url ? known : undefined;
   const chosen = tables ?? before?.tables;
-  const { minFrequency = before?.served?.minFrequency ?? 0, maxAge = before?.served?.maxAge ?? 0 } = flags;
-  const served = servedRows(minFrequency, maxAge);
+  const { minFrequency = before?.served?.minFrequency ?? 0 } = flags;
+  const { maxAge = 0, maxAgeSeconds = 0 } = flags.maxAge ?? before?.served ?? {};
+  const served = servedRows(minFrequency, maxAge, maxAgeSeconds);
   return {
     url,
     everyMs: every ?? before?.everyMs ?? (once ? 0 : DEFAULT_EVERY_MS),
@@ -162,9 +163,10 @@ export function registerExport(program: Command): void {
       integer('--min-frequency', 0, MOST_LIFE),
     )
     .option(
-      '--max-age <steps>',
-      'only rows that were last seen at most so long ago; 0 = all (default: as it is)',
-      integer('--max-age', 0, MOST_LIFE),
+      '--max-age <steps|time>',
+      'only rows last seen so long ago: 2000, 24h where ttls are times, or 2000,24h; 0 = all ' +
+        '(default: as it is)',
+      ages('--max-age'),
     )
     .option('--name <name>', 'name of these exports, where a job has several', EXPORTS)
     .option('--once', 'make one now and wait for it; more only with --every', false)

@@ -12,7 +12,8 @@ import {
   optimizerOf,
   optimizerProblem,
 } from '../engine/optimizers.js';
-import { parsedPolicy, policyProblem, type TablePolicy } from '../engine/policies.js';
+import { mixesClocks, parsedPolicy, type TablePolicy } from '../engine/policies.js';
+import { policyProblem } from '../engine/policy-checks.js';
 import { SCHEDULE_KINDS, type ScheduleSpec } from '../engine/schedules.js';
 import { UNBOUNDED } from '../library/client/dataset.js';
 import { createLogger, type LogFields, type LogFormat, type Logger } from '../net/log.js';
@@ -76,14 +77,16 @@ export function scheduleSpec(text: string, flag = '--lr-schedule'): ScheduleSpec
 
 const CLAUSE_TEXT =
   'admit=counter(N), admit=bloom(N), admit=bloom(N,CAPACITY,ERROR), admit=probability(P), admit=likely(N), ' +
-  'evict=ttl(N), evict=minFrequency(N,TTL), evict=l2Below(NORM,TTL), evict=maxRows(N), evict=memory, ' +
-  'evict=score, ' +
-  'each at most once';
+  'evict=ttl(TTL), evict=minFrequency(N,TTL), evict=minFrequency(N,TTL,FACTOR,EVERY), ' +
+  'evict=l2Below(NORM,TTL), evict=keep(N), evict=maxRows(N), evict=memory, evict=score, ' +
+  'each at most once; TTL and EVERY are steps, or times like 24h';
+const MIXED_TEXT = 'all of its ttls have a unit (s, m, h or d), or none has, and they are steps';
 
 /** A policy, for example "admit=counter(2),evict=ttl(2000)". @throws BAD_ARGUMENT */
 export function policyOf(text: string): TablePolicy {
   const policy = parsedPolicy(text);
-  const problem = policy ? policyProblem(policy) : `it has one or more of ${CLAUSE_TEXT}`;
+  const unread = mixesClocks(text) ? MIXED_TEXT : `it has one or more of ${CLAUSE_TEXT}`;
+  const problem = policy ? policyProblem(policy) : unread;
   if (policy && !problem) return policy;
   throw bad(`--table-policy "${text}": ${problem}`);
 }

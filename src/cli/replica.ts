@@ -21,7 +21,7 @@ import {
 } from './flags.js';
 import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
-import { duration, integer } from './values.js';
+import { ages, duration, integer } from './values.js';
 
 interface ReplicaFlags extends SharedFlags {
   scheduler: string;
@@ -32,7 +32,7 @@ interface ReplicaFlags extends SharedFlags {
   share: [part: number, of: number];
   tables?: string[];
   minFrequency: number;
-  maxAge: number;
+  maxAge: ReturnType<ReturnType<typeof ages>>;
   maxLag: number;
   pullTokenFile?: string;
   limit: Partial<ReplicaPolicy>;
@@ -70,7 +70,7 @@ async function run(flags: ReplicaFlags): Promise<void> {
     tls: roleTlsOf(flags),
     share: flags.share,
     tables: flags.tables,
-    served: servedRows(flags.minFrequency, flags.maxAge),
+    served: servedRows(flags.minFrequency, flags.maxAge.maxAge, flags.maxAge.maxAgeSeconds),
     maxLagMs: flags.maxLag === 0 ? undefined : flags.maxLag,
     policy: flags.limit,
     connectTimeoutMs: flags.connectTimeout,
@@ -108,9 +108,12 @@ export function registerReplica(program: Command): void {
         .default(0, '0, all'),
     )
     .addOption(
-      new Option('--max-age <steps>', 'serve only rows of them that were last seen at most so long ago')
-        .argParser(integer('--max-age', 0, MOST_LIFE))
-        .default(0, '0, all'),
+      new Option(
+        '--max-age <steps|time>',
+        'only rows of them last seen so long ago: 2000, 24h where ttls are times, or 2000,24h',
+      )
+        .argParser(ages('--max-age'))
+        .default({ maxAge: 0, maxAgeSeconds: 0 }, '0, all'),
     )
     .addOption(
       new Option('--max-lag <time>', 'refuse pulls of older rows (STALE_REPLICA); 0s = any age')

@@ -9,7 +9,7 @@ import type {
   ReplicaStatus,
   RestoreStatus,
 } from '../protocol/messages.js';
-import type { ServedRows } from '../protocol/saving.js';
+import { agesText, type ServedRows } from '../protocol/saving.js';
 import type { SavedCopy } from '../protocol/status.js';
 import { askStatus } from '../roles/ask-status.js';
 import type { ConnectFlags } from './connected.js';
@@ -84,10 +84,12 @@ function replicaRow({ address, share, tables, served, ...state }: ReplicaStatus)
 }
 
 /** Rows that a replica serves, as its flags say it. */
-function rowsText({ minFrequency, maxAge }: ServedRows = {}): string {
+function rowsText(served: ServedRows = {}): string {
+  const { minFrequency } = served;
+  const age = agesText(served);
   const parts = [
     ...(minFrequency === undefined ? [] : [`min-frequency ${minFrequency}`]),
-    ...(maxAge === undefined ? [] : [`max-age ${maxAge}`]),
+    ...(age === undefined ? [] : [`max-age ${age}`]),
   ];
   return parts.length > 0 ? parts.join(', ') : 'all';
 }

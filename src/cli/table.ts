@@ -17,7 +17,7 @@ import { type ConnectFlags, withClient } from './connected.js';
 import { policyOf, scheduleSpec, withScheduler } from './flags.js';
 import { hint } from './hints.js';
 import { keysOfFile } from './keys-file.js';
-import { integer } from './values.js';
+import { integer, seconds } from './values.js';
 
 const LIMIT = 100;
 
@@ -40,7 +40,8 @@ interface TableSetFlags extends ShowFlags {
 interface EvictFlags extends ShowFlags {
   dryRun: boolean;
   tablePolicy?: TablePolicy;
-  steps: number;
+  steps?: number;
+  time?: number;
 }
 
 /** `adagrad lr=0.05 eps=1e-8`: a kind and its parameters, also those of a schedule. */
@@ -192,12 +193,14 @@ async function runDelete(name: string, flags: DeleteRowsFlags): Promise<void> {
 
 /** @throws BAD_ARGUMENT, UNKNOWN_TABLE */
 async function runEvict(name: string, flags: EvictFlags): Promise<void> {
-  const { dryRun, tablePolicy: policy, steps: after } = flags;
+  const { dryRun, tablePolicy: policy, steps, time } = flags;
   if (!dryRun) {
     const why = 'rows go by themselves, by the policy of their table; --dry-run counts those that would';
     throw new KintsugiError('BAD_ARGUMENT', `table evict: ${why}`);
   }
-  const made = await withClient(flags, (client) => plannedEvictions(client, name, { policy, steps: after }));
+  const made = await withClient(flags, (client) =>
+    plannedEvictions(client, name, { policy, steps, seconds: time }),
+  );
   print(flags.json, { table: name, ...made }, () => {
     const { rows, expired, rare, faint, displaced, refused, waiting, bytes } = made;
     const pairs = [
@@ -212,7 +215,8 @@ async function runEvict(name: string, flags: EvictFlags): Promise<void> {
       [LIFE_REASONS.refused, `${countText(refused)} of those that stay`],
       ['gone already', `${countText(waiting)}, and their memory is not free yet`],
     ];
-    const then = after > 0 ? [`as if ${countText(after)} steps passed in which no row is seen`] : [];
+    const passed = made.seconds ? `${countText(made.seconds)} seconds` : `${countText(made.steps)} steps`;
+    const then = steps || time ? [`as if ${passed} passed in which no row is seen`] : [];
     const memory = made.policy.memory ? ['by memory rows go only when new ones come: none is counted'] : [];
     return [...pairs.map(([head, value]) => `${head!.padEnd(18)} ${value}`), ...then, ...memory];
   });
@@ -263,7 +267,12 @@ export function registerTable(program: Command): void {
       '"admit=counter(2),evict=ttl(2000)" (default: that of the table)',
       policyOf,
     )
-    .option('--steps <n>', 'as if so many steps passed in which no row is seen', integer('--steps', 0), 0)
+    .option(
+      '--steps <n>',
+      'as if so many steps passed in which no row is seen (default: 0)',
+      integer('--steps', 0),
+    )
+    .option('--time <time>', 'the same for a table whose ttls are times, such as 24h', seconds('--time'))
     .option('--json', 'print JSON: table, policy, steps, rows, and how many of them by reason', false)
     .action(runEvict);
   withScheduler(

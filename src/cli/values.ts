@@ -4,6 +4,8 @@
  */
 import { KintsugiError } from '../common/errors.js';
 import { MAX_TIMER_MS } from '../common/options.js';
+import { MOST_LIFE, secondsOf } from '../engine/policies.js';
+import type { ServedRows } from '../protocol/saving.js';
 
 /** A flag whose value makes no sense. */
 export function bad(message: string): KintsugiError {
@@ -59,5 +61,32 @@ export function duration(flag: string) {
     if (ms > MAX_TIMER_MS)
       throw bad(`${flag} must be at most ${Math.floor(MAX_TIMER_MS / 60_000)}m, not "${text}"`);
     return ms;
+  };
+}
+
+/** Seconds of rows in a table: "90s", "30m", "24h", "7d". */
+export function seconds(flag: string) {
+  return (text: string): number => {
+    const value = secondsOf(text);
+    if (value !== undefined && value <= MOST_LIFE) return value;
+    throw bad(`${flag} must be a time like 30m, 24h or 7d, of at most ${MOST_LIFE}s, not "${text}"`);
+  };
+}
+
+/** Ages of rows: "2000" steps, a time like "24h", or both with a comma; 0 of what the text leaves out. */
+export function ages(flag: string) {
+  return (text: string): Required<Pick<ServedRows, 'maxAge' | 'maxAgeSeconds'>> => {
+    const parts = text.split(',');
+    const times = parts.map(secondsOf);
+    const steps = parts.filter((_, i) => times[i] === undefined);
+    const given = times.filter((time) => time !== undefined);
+    const values = [
+      ...steps.map((part) => (/^\d+$/.test(part.trim()) ? Number(part) : Number.NaN)),
+      ...given,
+    ];
+    if (steps.length <= 1 && given.length <= 1 && values.every((value) => value <= MOST_LIFE))
+      return { maxAge: steps.length > 0 ? values[0]! : 0, maxAgeSeconds: given[0] ?? 0 };
+    const range = `0 to ${MOST_LIFE} steps or seconds`;
+    throw bad(`${flag} must be steps like 2000, a time like 24h, or 2000,24h, from ${range}, not "${text}"`);
   };
 }

@@ -1,16 +1,28 @@
 /**
  * Policies of tables: which rows go by themselves, and which are not admitted yet. The engine carries them
  * out (native/engine/life.cc). A step of a table is a push of gradients to it that a shard has applied, so
- * each shard has a clock of its own, which is coded, recovered and followed as rows are.
+ * each shard has a clock of its own, which is coded, recovered and followed as rows are. A clock of seconds
+ * goes on with such pushes, too: to the second of the job that the scheduler has told.
  */
 /** The policy of a table: its rows change by themselves as it says. It has at least one field. */
 export interface TablePolicy {
-  /** A row is gone when its shard has applied more than so many pushes of gradients since the row's last. */
+  /** A row is gone when more than so many steps, or seconds (see `clock`), passed since it was last seen. */
   ttl?: number | undefined;
   /** The same for a row that was seen fewer than `sightings` times; with `ttl`, the lower of both holds. */
-  minFrequency?: { sightings: number; ttl: number } | undefined;
+  minFrequency?: FrequencyPolicy | undefined;
   /** The same for a row whose values have a Euclidean norm below `norm`, which is rounded to a float32. */
   l2Below?: { norm: number; ttl: number } | undefined;
+  /**
+   * `seconds`: ttls, and ages of rows, are counted in seconds for which the scheduler of the job ran. Absent:
+   * in steps of a shard, which are pushes of gradients to the table that the shard has applied. From the
+   * creation of the table on, or never.
+   */
+  clock?: 'seconds' | undefined;
+  /**
+   * Rows of all shards together that `ttl` alone lets not go, however old they are: those that were seen
+   * last. It needs `ttl`.
+   */
+  keep?: number | undefined;
   /**
    * The rows of all shards together. Where a shard has its part of them, new rows displace those that were
    * not seen for long, or seldom, among a few that it looks at.
@@ -34,6 +46,24 @@ export interface TablePolicy {
   probability?: number | undefined;
   /** The same, with the chance that lets 95 of 100 keys have a row after so many sightings. */
   likely?: number | undefined;
+}
+
+/** Rows that were seen seldom have a ttl of their own. */
+export interface FrequencyPolicy {
+  /** Rows that were seen fewer times. */
+  sightings: number;
+  /** In steps, or in seconds. */
+  ttl: number;
+  /** Sightings that lie back count less. Default: all count alike. */
+  decay?: FrequencyDecay | undefined;
+}
+
+/** At each multiple of `every`, sightings of rows are multiplied by `factor`, and rounded down. */
+export interface FrequencyDecay {
+  /** Above 0 and below 1, rounded to a multiple of 1/65536. */
+  factor: number;
+  /** In steps, or in seconds. */
+  every: number;
 }
 
 /** A filter, of all shards together. */
@@ -127,8 +157,6 @@ export function sumOfLives(counts: readonly (LifeCounts | undefined)[]): LifeCou
 
 /** The longest ttl, and the most sightings that a policy can ask for. */
 export const MOST_LIFE = 2 ** 29 - 1;
-/** The most rows that `maxRows` can ask for. */
-const MOST_ROWS = 2 ** 48;
 
 /** Words of a whole row in a table with a policy. */
 const LIFE_PARTS = [
@@ -145,138 +173,35 @@ export function lifeParts({ score }: TablePolicy): typeof LIFE_PARTS | typeof SC
   return score ? SCORED_PARTS : LIFE_PARTS;
 }
 
-/** Admissions: a policy has at most one. */
-const ADMISSIONS = ['counter', 'bloom', 'probability', 'likely'] as const;
+const DECAY_PARTS = 65_536;
 
-const FIELDS: Readonly<Record<string, readonly string[] | undefined>> = {
-  ttl: undefined,
-  minFrequency: ['sightings', 'ttl'],
-  l2Below: ['norm', 'ttl'],
-  maxRows: undefined,
-  memory: undefined,
-  score: undefined,
-  counter: undefined,
-  bloom: ['sightings', 'capacity', 'error'],
-  probability: undefined,
-  likely: undefined,
-};
+/** The factor as the engine has it, in parts of 65,536; a valid one has 1 to 65,535 of them. */
+export function decayParts({ factor }: Pick<FrequencyDecay, 'factor'>): number {
+  return Math.round(factor * DECAY_PARTS);
+}
 
-/** The highest counter of a filter. */
-const MOST_COUNTER = 255;
-/** The most sightings that a filter counts. */
-const MOST_CAPACITY = 2 ** 32 - 1;
-const LEAST_CAPACITY = 2;
-/** Bounds of the error of a filter, and the least chance. */
-const [LEAST_ERROR, MOST_ERROR, LEAST_CHANCE] = [1e-6, 0.5, 1e-9];
-
-function within(
-  name: string,
-  value: unknown,
+/** Sightings after so many multiples of `every`; those below `least` are not counted to the end. */
+export function decayedSightings(
+  sightings: number,
+  decay: FrequencyDecay,
+  times: number,
   least: number,
-  most: number,
-  whole: boolean,
-): string | undefined {
-  const isNumber = whole ? Number.isInteger(value) : Number.isFinite(value);
-  if (isNumber && (value as number) >= least && (value as number) <= most) return undefined;
-  return `policy: ${name} must be ${whole ? 'an integer' : 'a number'} from ${least} to ${most}`;
+): number {
+  const parts = decayParts(decay);
+  let left = sightings;
+  for (let i = 0; i < times && left >= least && left > 0; i++)
+    left = Math.floor((left * parts) / DECAY_PARTS);
+  return left;
 }
 
-function bloomProblem(bloom: object): string | undefined {
-  const { sightings, capacity, error } = wholeBloom(bloom as BloomPolicy);
-  return (
-    within('bloom.sightings', sightings, 2, MOST_COUNTER, true) ??
-    within('bloom.capacity', capacity, LEAST_CAPACITY, MOST_CAPACITY, true) ??
-    within('bloom.error', error, LEAST_ERROR, MOST_ERROR, false)
-  );
-}
-
-function normProblem({ norm }: { norm?: unknown }): string | undefined {
-  const valid = typeof norm === 'number' && Math.fround(norm) > 0 && Number.isFinite(Math.fround(norm));
-  return valid ? undefined : 'policy: l2Below.norm must be a positive float32';
-}
-
-function countProblem(name: string, value: unknown): string | undefined {
-  const most = name === 'maxRows' ? MOST_ROWS : MOST_LIFE;
-  const valid = Number.isInteger(value) && (value as number) >= 1 && (value as number) <= most;
-  return valid ? undefined : `policy: ${name} must be an integer from 1 to ${most}`;
-}
-
-/** Why a policy is not valid, in one line; undefined when it is. */
-export function policyProblem(policy: unknown): string | undefined {
-  if (policy === undefined) return undefined;
-  if (typeof policy !== 'object' || policy === null) return 'policy must be an object';
-  const given = Object.entries(policy).filter(([, value]) => value !== undefined);
-  if (given.length === 0) return `a policy has at least one of ${Object.keys(FIELDS).join(', ')}`;
-  for (const [name, value] of given) {
-    if (!Object.hasOwn(FIELDS, name))
-      return `a policy has no field "${name}"; it may have ${Object.keys(FIELDS).join(', ')}`;
-    const parts = FIELDS[name];
-    if (name === 'probability') {
-      const problem = within(name, value, LEAST_CHANCE, 1, false);
-      if (problem) return problem;
-      continue;
-    }
-    if (name === 'memory' || name === 'score') {
-      if (value !== true) return `policy: ${name} must be true, or left out`;
-      continue;
-    }
-    if (!parts) {
-      const problem = countProblem(name, value);
-      if (problem) return problem;
-      continue;
-    }
-    if (typeof value !== 'object' || value === null)
-      return `policy: ${name} must be an object of ${parts.join(', ')}`;
-    const surplus = Object.keys(value).find((part) => !parts.includes(part));
-    if (surplus !== undefined) return `policy: ${name} has no field "${surplus}"`;
-    if (name === 'bloom') {
-      const problem = bloomProblem(value);
-      if (problem) return problem;
-      continue;
-    }
-    const problem = name === 'l2Below' ? normProblem(value) : undefined;
-    if (problem) return problem;
-    for (const part of parts) {
-      if (part === 'norm') continue;
-      const problem = countProblem(`${name}.${part}`, (value as Record<string, unknown>)[part]);
-      if (problem) return problem;
-    }
-  }
-  const { score, maxRows, memory } = policy as TablePolicy;
-  if (score && maxRows === undefined && !memory)
-    return 'policy: score says which rows go for maxRows or memory: it needs one of them';
-  const admissions = ADMISSIONS.filter((name) => (policy as TablePolicy)[name] !== undefined);
-  if (admissions.length > 1)
-    return `a policy has one of ${ADMISSIONS.join(', ')}, not ${admissions.join(' and ')}`;
-  return undefined;
-}
-
-/** A valid policy without further fields, in one order. */
-export function onlyKnownPolicy(policy: TablePolicy): TablePolicy {
-  const { ttl, minFrequency, l2Below, maxRows, memory, score, counter, bloom, probability, likely } = policy;
-  return {
-    ...(ttl !== undefined && { ttl }),
-    ...(minFrequency && {
-      minFrequency: { sightings: minFrequency.sightings, ttl: minFrequency.ttl },
-    }),
-    ...(l2Below && { l2Below: { norm: l2Below.norm, ttl: l2Below.ttl } }),
-    ...(maxRows !== undefined && { maxRows }),
-    ...(memory && { memory }),
-    ...(score && { score }),
-    ...(counter !== undefined && { counter }),
-    ...(bloom && { bloom: wholeBloom(bloom) }),
-    ...(probability !== undefined && { probability }),
-    ...(likely !== undefined && { likely }),
-  };
-}
-
-/** The policy for one of so many shards, which has its part of `maxRows` and of the filter's capacity. */
+/** The policy for one of so many shards: its part of `keep`, of `maxRows` and of the filter's capacity. */
 export function policyOfShard(policy: TablePolicy, shards: number): TablePolicy {
-  const { maxRows, bloom } = policy;
-  if (maxRows === undefined && !bloom) return policy;
+  const { keep, maxRows, bloom } = policy;
+  if (keep === undefined && maxRows === undefined && !bloom) return policy;
   const { sightings, capacity, error } = wholeBloom(bloom ?? { sightings: 0 });
   return {
     ...policy,
+    ...(keep !== undefined && { keep: Math.ceil(keep / shards) }),
     ...(maxRows !== undefined && { maxRows: Math.ceil(maxRows / shards) }),
     ...(bloom && { bloom: bloomOfShard({ sightings, capacity, error }, shards) }),
   };
@@ -287,17 +212,24 @@ function bloomOfShard(bloom: ReturnType<typeof wholeBloom>, shards: number): Blo
   return { ...bloom, capacity: Math.ceil(whole / shards), whole, shards };
 }
 
-/** A policy as a flag has it: "admit=counter(2),evict=ttl(2000),evict=memory". */
+/** A policy as a flag has it: "admit=counter(2),evict=ttl(2000),evict=memory". Seconds have their unit. */
 export function policyText(policy: TablePolicy): string {
-  const { ttl, minFrequency, l2Below, maxRows, memory, score, counter, bloom, probability, likely } = policy;
+  const { ttl, minFrequency, l2Below, keep, maxRows, memory, score, counter, bloom } = policy;
+  const { probability, likely } = policy;
+  const time = (value: number): string => `${value}${policy.clock === 'seconds' ? 's' : ''}`;
   const parts: string[] = [];
   if (bloom) parts.push(`admit=bloom(${Object.values(wholeBloom(bloom)).join(',')})`);
   if (probability !== undefined) parts.push(`admit=probability(${probability})`);
   if (likely !== undefined) parts.push(`admit=likely(${likely})`);
   if (counter !== undefined) parts.push(`admit=counter(${counter})`);
-  if (ttl !== undefined) parts.push(`evict=ttl(${ttl})`);
-  if (minFrequency) parts.push(`evict=minFrequency(${minFrequency.sightings},${minFrequency.ttl})`);
-  if (l2Below) parts.push(`evict=l2Below(${l2Below.norm},${l2Below.ttl})`);
+  if (ttl !== undefined) parts.push(`evict=ttl(${time(ttl)})`);
+  if (minFrequency) {
+    const { sightings, ttl, decay } = minFrequency;
+    const decaying = decay ? `,${decay.factor},${time(decay.every)}` : '';
+    parts.push(`evict=minFrequency(${sightings},${time(ttl)}${decaying})`);
+  }
+  if (l2Below) parts.push(`evict=l2Below(${l2Below.norm},${time(l2Below.ttl)})`);
+  if (keep !== undefined) parts.push(`evict=keep(${keep})`);
   if (maxRows !== undefined) parts.push(`evict=maxRows(${maxRows})`);
   if (memory) parts.push('evict=memory');
   if (score) parts.push('evict=score');
@@ -311,32 +243,53 @@ export function isSamePolicy(a: TablePolicy | undefined, b: TablePolicy | undefi
 
 const CLAUSE = /^\s*(admit|evict)\s*=\s*([a-zA-Z0-9]+)(?:\(([^()]*)\))?\s*(?:,|$)/;
 const NUMBER = /^\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*$/;
+const TIME = /^\s*(\d+)([smhd])\s*$/;
+const UNIT_SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 };
+
+/** Seconds of a time like "24h", whose units are s, m, h and d; undefined: it is none. */
+export function secondsOf(text: string): number | undefined {
+  const [, digits, unit] = TIME.exec(text) ?? [];
+  return digits === undefined ? undefined : Number(digits) * UNIT_SECONDS[unit as keyof typeof UNIT_SECONDS];
+}
 
 interface Clause {
   field: keyof TablePolicy;
   /** How many numbers it has in parentheses; 0: no parentheses. */
   numbers: number;
-  /** The most numbers that it may have. Default: `numbers`. */
-  most?: number;
+  /** How many it may have instead. */
+  or?: readonly number[];
+  /** Places of those that are steps, or seconds with a unit. */
+  times?: readonly number[];
   value(...numbers: number[]): TablePolicy[keyof TablePolicy];
 }
 
 const CLAUSES: Readonly<Record<string, Clause | undefined>> = {
   'admit=counter': { field: 'counter', numbers: 1, value: (counter) => counter },
-  'evict=ttl': { field: 'ttl', numbers: 1, value: (ttl) => ttl },
+  'evict=ttl': { field: 'ttl', numbers: 1, times: [0], value: (ttl) => ttl },
   'evict=minFrequency': {
     field: 'minFrequency',
     numbers: 2,
-    value: (sightings = 0, ttl = 0) => ({ sightings, ttl }),
+    or: [4],
+    times: [1, 3],
+    value: (sightings = 0, ttl = 0, factor?: number, every = 0) => ({
+      ...{ sightings, ttl },
+      ...(factor !== undefined && { decay: { factor, every } }),
+    }),
   },
-  'evict=l2Below': { field: 'l2Below', numbers: 2, value: (norm = 0, ttl = 0) => ({ norm, ttl }) },
+  'evict=l2Below': {
+    field: 'l2Below',
+    numbers: 2,
+    times: [1],
+    value: (norm = 0, ttl = 0) => ({ norm, ttl }),
+  },
+  'evict=keep': { field: 'keep', numbers: 1, value: (keep) => keep },
   'evict=maxRows': { field: 'maxRows', numbers: 1, value: (maxRows) => maxRows },
   'evict=memory': { field: 'memory', numbers: 0, value: () => true },
   'evict=score': { field: 'score', numbers: 0, value: () => true },
   'admit=bloom': {
     field: 'bloom',
     numbers: 1,
-    most: 3,
+    or: [2, 3],
     value: (...[sightings, capacity, error]) => wholeBloom({ sightings: sightings!, capacity, error }),
   },
   'admit=probability': { field: 'probability', numbers: 1, value: (probability) => probability },
@@ -345,21 +298,40 @@ const CLAUSES: Readonly<Record<string, Clause | undefined>> = {
 
 /** The inverse of `policyText`; undefined: this is none. The policy may be invalid. */
 export function parsedPolicy(text: string): TablePolicy | undefined {
+  const { policy, clocks } = readPolicy(text) ?? {};
+  return clocks?.size === 2 ? undefined : policy;
+}
+
+/** True: it would be a policy, but for ttls of which some have a unit and some have none. */
+export function mixesClocks(text: string): boolean {
+  return readPolicy(text)?.clocks.size === 2;
+}
+
+/** A policy, and in what its ttls are counted. */
+function readPolicy(text: string): { policy: TablePolicy; clocks: Set<'steps' | 'seconds'> } | undefined {
   const policy: TablePolicy = {};
+  const clocks = new Set<'steps' | 'seconds'>();
   let rest = text;
   do {
     const match = CLAUSE.exec(rest);
     if (!match) return undefined;
     const [whole, what, kind, list] = match;
     const clause = CLAUSES[`${what}=${kind}`];
-    const numbers = list === undefined ? [] : list.split(',').map((text) => Number(NUMBER.exec(text)?.[1]));
-    if (!clause || policy[clause.field] !== undefined || numbers.some(Number.isNaN)) return undefined;
-    if (numbers.length < clause.numbers || numbers.length > (clause.most ?? clause.numbers)) return undefined;
+    if (!clause || policy[clause.field] !== undefined) return undefined;
+    const texts = list === undefined ? [] : list.split(',');
+    if (texts.length !== clause.numbers && !clause.or?.includes(texts.length)) return undefined;
+    const numbers = texts.map((each, place) => {
+      const isTime = clause.times?.includes(place) ?? false;
+      const seconds = isTime ? secondsOf(each) : undefined;
+      if (isTime) clocks.add(seconds === undefined ? 'steps' : 'seconds');
+      return seconds ?? Number(NUMBER.exec(each)?.[1]);
+    });
+    if (numbers.some(Number.isNaN)) return undefined;
     Object.assign(policy, { [clause.field]: clause.value(...numbers) });
     rest = rest.slice(whole.length);
     if (rest === '' && whole.trimEnd().endsWith(',')) return undefined;
   } while (rest !== '');
-  return policy;
+  return { policy: clocks.has('seconds') ? { ...policy, clock: 'seconds' } : policy, clocks };
 }
 
 /** Adds the counts of a table, where it has some, to those that are known. */

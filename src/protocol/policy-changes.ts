@@ -2,9 +2,11 @@
  * How the policy of a table changes while the job trains. Rows of a table with a policy have words for their
  * age and sightings, and those of one without have none: so a table has a policy from its creation on, or
  * never. Nor does `bloom` change, because its filter has the first slots of the rows, nor `score`, which is a
- * word of a row. Each shard begins with a new policy in its next push (native/engine/rule.h).
+ * word of a row, nor `clock`, because rows have the step or the second in which they were last seen. Each
+ * shard begins with a new policy in its next push (native/engine/rule.h).
  */
-import { isSamePolicy, onlyKnownPolicy, policyProblem, type TablePolicy } from '../engine/policies.js';
+import { isSamePolicy, type TablePolicy } from '../engine/policies.js';
+import { hasTtl, onlyKnownPolicy, policyProblem } from '../engine/policy-checks.js';
 import type { EarlierSettings, TableSpec } from './map.js';
 
 type Governed = Pick<TableSpec, 'policy' | keyof EarlierSettings>;
@@ -19,8 +21,19 @@ export function policyChangeProblem(policy: TablePolicy | undefined, given: Tabl
     return 'its rows have a word for their score: a table keeps score from its creation on';
   if (!policy.score && given.score)
     return 'its rows have no word for a score: a table has score from its creation on, or never';
+  if (policy.clock !== given.clock) return clockText(policy, given);
   if (isSamePolicy(filterOf(policy), filterOf(given))) return undefined;
   return 'its rows begin behind its filter: a table has the bloom of its creation, or none';
+}
+
+/** Why the clock of a table stays, as the end of a sentence. */
+function clockText({ clock }: TablePolicy, given: TablePolicy): string {
+  if (!clock)
+    return 'the ages of its rows are steps: ttls of seconds need a table that was created with such a policy';
+  const wanted = hasTtl(given)
+    ? 'ttls of its policy are, too'
+    : 'its policy has a ttl, for example a long one';
+  return `the ages of its rows are seconds from its creation on: ${wanted}`;
 }
 
 function filterOf({ bloom }: TablePolicy): TablePolicy {

@@ -5,7 +5,7 @@
  */
 import type { ErrorCode } from '../common/errors.js';
 import type { SegmentRef } from './checkpoints.js';
-import type { PeerId } from './map.js';
+import type { PeerId, TableSpec } from './map.js';
 import type { RangeProgress } from './samples.js';
 
 /** Name of the save plan of full jobs, which flags and commands set. */
@@ -36,14 +36,44 @@ function decoded(part: string): string {
 export interface ServedRows {
   /** Rows that were seen so often; rows that are not admitted are never served. */
   minFrequency?: number;
-  /** Rows that were last seen at most so many steps ago. */
+  /** Rows that were last seen at most so many steps ago, of tables that count steps. */
   maxAge?: number;
+  /** The same in seconds, of tables whose policy has `clock: 'seconds'`. */
+  maxAgeSeconds?: number;
 }
 
-/** Zero: no threshold. Undefined: neither is one. */
-export function servedRows(minFrequency: number, maxAge: number): ServedRows | undefined {
-  if (minFrequency === 0 && maxAge === 0) return undefined;
-  return { ...(minFrequency > 0 && { minFrequency }), ...(maxAge > 0 && { maxAge }) };
+/** Zero: no threshold. Undefined: none is one. */
+export function servedRows(minFrequency: number, maxAge: number, maxAgeSeconds = 0): ServedRows | undefined {
+  if (minFrequency === 0 && maxAge === 0 && maxAgeSeconds === 0) return undefined;
+  return {
+    ...(minFrequency > 0 && { minFrequency }),
+    ...(maxAge > 0 && { maxAge }),
+    ...(maxAgeSeconds > 0 && { maxAgeSeconds }),
+  };
+}
+
+/** Thresholds of ages as a flag has them: "2000", "86400s", or both with a comma. Undefined: there is none. */
+export function agesText({ maxAge, maxAgeSeconds }: ServedRows): string | undefined {
+  const texts = [maxAge && `${maxAge}`, maxAgeSeconds && `${maxAgeSeconds}s`].filter(Boolean);
+  return texts.length > 0 ? texts.join(',') : undefined;
+}
+
+/**
+ * Why a threshold of ages fits none of these tables, in one line. Undefined: it fits one, or none of them has
+ * a policy, and one with a policy may come.
+ */
+export function servedProblem(
+  served: ServedRows,
+  tables: readonly Pick<TableSpec, 'policy'>[],
+): string | undefined {
+  const { maxAge, maxAgeSeconds } = served;
+  const clocks = new Set(tables.flatMap(({ policy }) => (policy ? [policy.clock ?? 'steps'] : [])));
+  if (clocks.size === 0) return undefined;
+  if (maxAge && !clocks.has('steps'))
+    return `an age of ${maxAge} steps fits no table: those with a policy count seconds, as in "24h"`;
+  if (maxAgeSeconds && !clocks.has('seconds'))
+    return `an age of ${maxAgeSeconds} seconds fits no table: those with a policy count steps`;
+  return undefined;
 }
 
 /** Content, place and interval of checkpoints. */
@@ -68,9 +98,12 @@ export interface SavePlan {
 
 /** Plans whose files can add to each other's, where they have one place. */
 export function addsTo(plan: SavePlan, other: SavePlan): boolean {
-  const { minFrequency, maxAge } = plan.served ?? {};
-  const same = minFrequency === other.served?.minFrequency && maxAge === other.served?.maxAge;
-  return same && plan.url === other.url && plan.kind === other.kind;
+  const { minFrequency, maxAge, maxAgeSeconds } = plan.served ?? {};
+  const served = other.served ?? {};
+  const isSameAge = maxAge === served.maxAge && maxAgeSeconds === served.maxAgeSeconds;
+  return (
+    isSameAge && minFrequency === served.minFrequency && plan.url === other.url && plan.kind === other.kind
+  );
 }
 
 /** Both plans save the same to the same place, at the same times. */

@@ -11,7 +11,8 @@ import {
   optimizerProblem,
   type Setting,
 } from '../engine/optimizers.js';
-import { isSamePolicy, onlyKnownPolicy, type TablePolicy } from '../engine/policies.js';
+import { isSamePolicy, type TablePolicy } from '../engine/policies.js';
+import { onlyKnownPolicy } from '../engine/policy-checks.js';
 import { scheduleProblem, wholeSchedule } from '../engine/schedules.js';
 import { either, type FieldCheck, list, natural, object, optional } from './checks.js';
 import type { EarlierSettings, TableSpec } from './map.js';

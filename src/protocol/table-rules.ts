@@ -2,7 +2,7 @@
 import { filterProblem } from '../engine/filters.js';
 import type { InitializerSpec } from '../engine/native.js';
 import { onlyKnownOptimizer, optimizerProblem, quoted } from '../engine/optimizers.js';
-import { onlyKnownPolicy, policyProblem } from '../engine/policies.js';
+import { onlyKnownPolicy, policyProblem } from '../engine/policy-checks.js';
 import type { Pool, TableSpec } from './map.js';
 import { earlierProblem, inOneLine } from './settings.js';
 

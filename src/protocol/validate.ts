@@ -126,7 +126,7 @@ const followed = { ...shard, gen: natural, id: natural };
 const lease = { name: text, number: natural, lease: natural };
 
 const saveKind: FieldCheck = (v) => v === 'full job' || v === 'export';
-const served = record({ minFrequency: optional(word), maxAge: optional(word) });
+const rows = record({ minFrequency: optional(word), maxAge: optional(word), maxAgeSeconds: optional(word) });
 const plan = record({
   url: text,
   everyMs: natural,
@@ -135,7 +135,7 @@ const plan = record({
   kind: saveKind,
   tables: optional(list(text)),
   barrier: optional(bool),
-  served: optional(served),
+  served: optional(rows),
 });
 
 const plain: FieldCheck = (v) => either(text, bool)(v) || (typeof v === 'number' && Number.isFinite(v));
@@ -336,7 +336,7 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
     prefix: text,
     kind: saveKind,
     tables: optional(list(natural)),
-    served: optional(served),
+    served: optional(rows),
     rate: natural,
     barrier: bool,
     shards: list(tuple(natural, natural, natural, natural)),
@@ -406,7 +406,7 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
     address: text,
     share: (v) => pair(v) && ascending(v),
     tables: optional((v) => list(text)(v) && (v as string[]).length <= MAX_REPORTED_TABLES),
-    served: optional(served),
+    served: optional(rows),
     ...{ shards: natural, complete: natural, lagMs: natural, behind: natural },
   },
   replicaHeard: { n: natural, epoch: natural },

@@ -195,7 +195,23 @@ test('thresholds are of the plan: they stay until another one is given, and are 
     '--min-frequency must be an integer from 0 to 536870911, not "-1"',
   );
   expect((await few('now', '--max-age', '5')).code).toBe(2);
+  const aging = await client.createTable({ name: 'aging', dim: 1, policy: { ttl: 5 } });
+  expect((await few('--max-age', '24h')).stderr).toContain(
+    'an age of 86400 seconds fits no table: those with a policy count steps',
+  );
+  const timed = await client.createTable({ name: 'timed', dim: 1, policy: { ttl: 5, clock: 'seconds' } });
+  expect(await few('--max-age', '24h')).toMatchObject({ code: 0 });
+  expect(await served()).toEqual({ minFrequency: 3, maxAgeSeconds: 86_400 });
+  expect(await few('--max-age', '2000,24h')).toMatchObject({ code: 0 });
+  expect(await served()).toEqual({ minFrequency: 3, maxAge: 2000, maxAgeSeconds: 86_400 });
+  expect(await few('--every', '998s')).toMatchObject({ code: 0 });
+  expect(await served()).toEqual({ minFrequency: 3, maxAge: 2000, maxAgeSeconds: 86_400 });
+  expect((await few('--tables', 'timed', '--max-age', '5')).stderr).toContain(
+    'an age of 5 steps fits no table: those with a policy count seconds, as in "24h"',
+  );
   await few('--stop');
+  await aging.drop();
+  await timed.drop();
 });
 
 test('once, with all tables, and what changed the next time', async () => {

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { PLACE_TRIED_ENV } from '../../src/cli/checkpoint-flags.js';
-import { embeddingOptimizer, modelOption, optimizerSpec } from '../../src/cli/flags.js';
+import { embeddingOptimizer, modelOption, optimizerSpec, policyOf } from '../../src/cli/flags.js';
 import { LIFELINE_ENV } from '../../src/cli/lifetime.js';
 import { workerArgs } from '../../src/cli/local.js';
-import { duration, integer, part, positive, size } from '../../src/cli/values.js';
+import { ages, duration, integer, part, positive, seconds, size } from '../../src/cli/values.js';
 import { LIFELINE, PLACE_TRIED } from '../../src/fleet/local/child.js';
 
 const refusal = { code: 'BAD_ARGUMENT' };
@@ -33,6 +33,52 @@ test('durations need a unit', () => {
   expect(parse('35791m')).toBe(2_147_460_000);
   for (const text of ['', '1', 's', '-1s', '1h', '35792m', `${'9'.repeat(400)}s`])
     expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
+});
+
+test('ages of rows are steps, a time, or both', () => {
+  const parse = ages('--max-age');
+  expect(['2000', '24h', '2000,24h', '30m,5', '0', '0s', '7, 1d'].map(parse)).toEqual([
+    { maxAge: 2000, maxAgeSeconds: 0 },
+    { maxAge: 0, maxAgeSeconds: 86_400 },
+    { maxAge: 2000, maxAgeSeconds: 86_400 },
+    { maxAge: 5, maxAgeSeconds: 1800 },
+    { maxAge: 0, maxAgeSeconds: 0 },
+    { maxAge: 0, maxAgeSeconds: 0 },
+    { maxAge: 7, maxAgeSeconds: 86_400 },
+  ]);
+  for (const text of [
+    '',
+    ',',
+    '5,',
+    '5,6',
+    '1h,2h',
+    '1h,2,3',
+    '-1',
+    '1.5',
+    '1e3',
+    '536870912',
+    '6214d',
+    '5ms',
+  ])
+    expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
+  expect(() => parse('x')).toThrow('--max-age must be steps like 2000, a time like 24h, or 2000,24h');
+  expect(['90s', '2m', '24h', '7d', '0s'].map(seconds('--time'))).toEqual([90, 120, 86_400, 604_800, 0]);
+  for (const text of ['', '90', 'h', '1.5h', '6214d', '1h,2h'])
+    expect(() => seconds('--time')(text), text).toThrow(expect.objectContaining(refusal));
+});
+
+test('a policy that is none is refused with what it might be', () => {
+  expect(policyOf('evict=ttl(24h),evict=keep(5)')).toEqual({ ttl: 86_400, keep: 5, clock: 'seconds' });
+  for (const [text, message] of [
+    ['evict=ttl(24h),evict=l2Below(0.1,5)', /: all of its ttls have a unit \(s, m, h or d\), or none has/],
+    ['evict=ttl(0s)', /: policy: ttl must be an integer from 1/],
+    ['evict=ttl(9999d)', /: policy: ttl must be an integer from 1 to 536870911/],
+    ['evict=keep(5)', /: policy: keep says how many rows stay in spite of ttl: it needs one/],
+    ['evict=ttl(5w)', /: it has one or more of .*TTL and EVERY are steps, or times like 24h/],
+  ] as const)
+    expect(() => policyOf(text), text).toThrow(
+      expect.objectContaining({ ...refusal, message: expect.stringMatching(message) }),
+    );
 });
 
 test('a part is above 0 and below 1', () => {
@@ -108,7 +154,7 @@ test('a launcher hands the training flags on to its workers', () => {
     lrSchedule: 'step,every=10,factor=0.5',
     tablePolicy: {
       ...{ counter: 2, minFrequency: { sightings: 3, ttl: 5 }, l2Below: { norm: 1e-7, ttl: 4 } },
-      ...{ maxRows: 7, memory: true as const },
+      ...{ clock: 'seconds' as const, maxRows: 7, memory: true as const },
     },
     countDuplicates: true,
     denseOptimizer: 'sgd',
@@ -127,7 +173,7 @@ test('a launcher hands the training flags on to its workers', () => {
     '--lr 0.1',
     '--clip-norm 1.5',
     '--lr-schedule step,every=10,factor=0.5',
-    '--table-policy admit=counter(2),evict=minFrequency(3,5),evict=l2Below(1e-7,4)' +
+    '--table-policy admit=counter(2),evict=minFrequency(3,5s),evict=l2Below(1e-7,4s)' +
       ',evict=maxRows(7),evict=memory',
     '--count-duplicates',
     '--dense-optimizer sgd',

@@ -195,7 +195,7 @@ describe('kintsugi replica', () => {
     await push(often);
     const [all, few] = await Promise.all([
       replica(),
-      replica('--min-frequency', '3', '--max-age', '2', '--name', 'few'),
+      replica('--min-frequency', '3', '--max-age', '2,24h', '--name', 'few'),
     ]);
     await Promise.all([all, few].map(ready));
     const keys = [rare, twice, often];
@@ -221,13 +221,13 @@ describe('kintsugi replica', () => {
     await read(all, -1, -1, -1);
     const { replicas = [] } = await statusWhere(client, 'both', ({ replicas: known }) => known?.length === 2);
     expect(replicas.map(({ served }) => served)).toEqual(
-      expect.arrayContaining([undefined, { minFrequency: 3, maxAge: 2 }]),
+      expect.arrayContaining([undefined, { minFrequency: 3, maxAge: 2, maxAgeSeconds: 86_400 }]),
     );
     const { stdout } = await kintsugi(['status', '--scheduler', cluster.address]);
-    expect(stdout).toContain('min-frequency 3, max-age 2');
+    expect(stdout).toContain('min-frequency 3, max-age 2,86400s');
     const { code, stderr } = await kintsugi(['replica', '--max-age', '-1']);
     expect(code).toBe(2);
-    expect(stderr).toContain('BAD_ARGUMENT: --max-age must be an integer from 0 to 536870911, not "-1"');
+    expect(stderr).toContain('BAD_ARGUMENT: --max-age must be steps like 2000, a time like 24h, or 2000,24h');
   });
 
   it('has a token of its own for pulls: neither that of the job nor that of metrics', async () => {

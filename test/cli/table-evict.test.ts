@@ -14,6 +14,7 @@ test('rows that would go are counted by reason, and none goes', async () => {
   const policy = { ttl: 100, counter: 2 };
   const items = await client.createTable({ name: 'items', dim: DIM, policy });
   await client.createTable({ name: 'plain', dim: DIM });
+  await client.createTable({ name: 'timed', dim: DIM, policy: { ttl: 60, clock: 'seconds' } });
   const push = (keys: BigUint64Array) => items.push(keys, new Float32Array(keys.length * DIM).fill(1));
   const twice = (keys: BigUint64Array) => BigUint64Array.from([...keys, ...keys]);
   await push(twice(keysFrom(0, 300)));
@@ -52,6 +53,21 @@ test('rows that would go are counted by reason, and none goes', async () => {
   const faint = await asked('--table-policy', `evict=ttl(50),evict=l2Below(${norm},9)`);
   expect(faint).toMatchObject({ ...none, faint: low, bytes: low * 32 });
   expect(await asked('--table-policy', 'evict=l2Below(100,20)')).toMatchObject({ ...none, bytes: 0 });
+  const shards = client.clusterMap.pools[0]!.k * client.clusterMap.pools[0]!.groups;
+  const keeping = (rows: number) => asked('--table-policy', `evict=ttl(9),evict=keep(${rows})`);
+  expect(await keeping(1)).toMatchObject({ ...none, expired: 500, bytes: 500 * 32 });
+  // A shard has about 114 and 200 rows of each number of them: the younger ones of the 500 are as old.
+  expect(await keeping(200)).toMatchObject({ ...none, expired: 300 });
+  expect(await keeping(614 * shards)).toMatchObject({ ...none, bytes: 0 });
+  const also = 'evict=ttl(9),evict=keep(614000),evict=minFrequency(2,5),evict=maxRows(300)';
+  expect(await asked('--table-policy', also)).toMatchObject({ ...none, rare: 200, displaced: 114 });
+  const later = async (decay: string) => {
+    const policy = `evict=minFrequency(15,5${decay})`;
+    return asked('--table-policy', policy, '--steps', '6');
+  };
+  expect(await later('')).toMatchObject({ ...none, rare: 550 });
+  expect(await later(',0.9,4')).toMatchObject({ ...none, rare: 550 });
+  expect(await later(',0.5,4')).toMatchObject({ ...none, rare: 614 });
   const stricter = await asked('--table-policy', 'admit=counter(3)');
   expect(stricter).toMatchObject({ ...none, refused: 550 });
   expect(await asked('--steps', '500')).toMatchObject({ ...none, expired: 614, steps: 500 });
@@ -81,9 +97,19 @@ test('rows that would go are counted by reason, and none goes', async () => {
     [['item', '--dry-run'], /^kintsugi: UNKNOWN_TABLE: .*items/],
     [['items', '--dry-run', '--steps', '-1'], /^kintsugi: BAD_ARGUMENT: --steps /],
     [['items', '--dry-run', '--table-policy', 'evict=ttl(0)'], /^kintsugi: BAD_ARGUMENT: --table-policy /],
+    [['items', '--dry-run', '--time', '5'], /^kintsugi: BAD_ARGUMENT: --time must be a time like 30m/],
+    [['items', '--dry-run', '--time', '5h'], /rows in steps: it takes steps, not seconds/],
+    [['items', '--dry-run', '--table-policy', 'evict=ttl(5h)'], /rows in steps: ttls of another policy are/],
+    [['timed', '--dry-run', '--table-policy', 'evict=ttl(5)'], /rows in seconds: ttls of another policy are/],
+    [['timed', '--dry-run', '--steps', '5'], /rows in seconds: it takes seconds, not steps/],
   ];
   for (const [args, message] of refused)
     expect((await kintsugi(['table', 'evict', ...args, ...to])).stderr).toMatch(message);
+  const { stdout: timed } = await kintsugi(['table', 'evict', 'timed', '--dry-run', '--time', '24h', ...to]);
+  expect(timed).toMatch(/^policy +evict=ttl\(60s\)$/m);
+  expect(timed).toMatch(/^as if 86,400 seconds passed in which no row is seen$/m);
+  const inSeconds = await plannedEvictions(client, 'timed', { policy: { maxRows: 5 }, seconds: 7 });
+  expect(inSeconds).toMatchObject({ policy: { maxRows: 5 }, steps: 0, seconds: 7, rows: 0 });
   const wrong = await rejection(plannedEvictions(client, 'items', { policy: { ttl: 0 } }));
   expect(wrong).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('policy: ttl') });
 });

@@ -271,7 +271,7 @@ const FIELDS: Record<Message['t'], object> = {
   workerReport: { report: workerReport },
   replicaReport: {
     ...{ n: 12, address: 'a:1', share: [1, 3], tables: ['items'] },
-    ...{ served: { minFrequency: 3, maxAge: 100 } },
+    ...{ served: { minFrequency: 3, maxAge: 100, maxAgeSeconds: 3600 } },
     ...{ shards: 4, complete: 4, lagMs: 12, behind: 1 },
   },
   replicaHeard: { n: 12, epoch: 9 },

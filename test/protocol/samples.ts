@@ -23,7 +23,7 @@ export const LOOKING: { [K in Kind]: MessageOf<K> } = {
   followProbed: { t: 'followProbed', n: 12, items: [[7, 72]] },
   replicaReport: {
     ...{ t: 'replicaReport', n: 12, address: 'a:1', share: [1, 3], tables: ['items'] },
-    ...{ served: { minFrequency: 3, maxAge: 100 } },
+    ...{ served: { minFrequency: 3, maxAge: 100, maxAgeSeconds: 3600 } },
     ...{ shards: 4, complete: 4, lagMs: 12, behind: 1 },
   },
   observe: { t: 'observe', id: 5, epoch: 9, shards: true },

@@ -315,7 +315,7 @@ const OPTIONAL: Record<string, string[]> = {
   planSet: ['code', 'message'],
   saveDone: ['pausedMs', 'code', 'message'],
 };
-const INNER = ['movesMember', 'minFrequency', 'maxAge'];
+const INNER = ['movesMember', 'minFrequency', 'maxAge', 'maxAgeSeconds'];
 /** Fields that only people read: any object is valid. */
 const OPAQUE = ['optimizer', 'schedule', 'initializer', 'status', 'moves', 'scheduler', 'fields'].concat(
   ['shardStatsReply', 'tablesCreated'].map((kind) => `tables of ${kind}`),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -158,16 +160,50 @@ LEAST_NORM, MOST_NORM = 2.0**-149, 2.0**128 - 2.0**104
 MOST_COUNTER = 255
 MOST_CAPACITY = 2**32 - 1
 LEAST_ERROR, MOST_ERROR = 1e-6, 0.5
+# A factor by which sightings decay is so many parts of 1.
+DECAY_PARTS = 65_536
+
+
+# Steps, or time of the job.
+Ttl = int | timedelta
+
+
+class _Times:
+    """Ttls of a policy, which are all steps or all times."""
+
+    def __init__(self) -> None:
+        self.clocks: set[str] = set()
+
+    def of(self, given: Any, what: str) -> int:
+        """@raises Error BAD_ARGUMENT."""
+        if not isinstance(given, timedelta):
+            self.clocks.add("steps")
+            return integer(given, what, 1, MOST_LIFE)
+        self.clocks.add("seconds")
+        seconds, rest = divmod(given, timedelta(seconds=1))
+        if rest or not 1 <= seconds <= MOST_LIFE:
+            raise bad(f"{what} must be whole seconds, from 1 to {MOST_LIFE}, not {given}")
+        return int(seconds)
+
+    def spec(self) -> dict[str, Any]:
+        """@raises Error BAD_ARGUMENT."""
+        if len(self.clocks) == 2:
+            raise bad("all ttls of a policy are datetime.timedelta, or none is, and they are steps")
+        return {"clock": "seconds"} if "seconds" in self.clocks else {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """The policy of a table: which rows go by themselves; see docs/tables.md.
 
-    `ttl`: a row is gone when its shard has applied more pushes of gradients since the row's last.
-    `min_frequency`: (sightings, ttl), the ttl of rows that were seen fewer times. `l2_below`: (norm, ttl),
-    the ttl of rows whose values have a lower Euclidean norm. `max_rows`: the rows of all shards together; new
-    rows displace those that were not seen for long. `memory`: the same where nearly all of a PS's --memory is
+    `ttl`: a row is gone when its shard has applied more pushes of gradients since the row's last, or when
+    more time of the job has passed: a `datetime.timedelta` of whole seconds. All times of a policy are such,
+    or none is, from the creation of a table on. `min_frequency`: (sightings, ttl), the ttl of rows that were
+    seen fewer times, or (sightings, ttl, factor, every): at each multiple of `every`, sightings are
+    multiplied by `factor`, between 0 and 1, and rounded down. `l2_below`: (norm, ttl), the ttl of rows whose
+    values have a lower Euclidean norm. `keep`: so many rows of all shards together, those that were seen
+    last, stay in spite of `ttl`. `max_rows`: the rows of all shards together; new rows displace those that
+    were not seen for long. `memory`: the same where nearly all of a PS's --memory is
     used. `score`: pushes may give rows scores, and those of the lowest go first for `max_rows` or `memory`,
     of which it needs one; from the creation of a table on, or never. `counter`: gradients change a row from
     this sighting on. `bloom`: the same without a row before; (sightings, capacity, error) of a filter, or the
@@ -176,9 +212,10 @@ class Policy:
     of the last four.
     """
 
-    ttl: int | None = None
-    min_frequency: tuple[int, int] | None = None
-    l2_below: tuple[float, int] | None = None
+    ttl: Ttl | None = None
+    min_frequency: tuple[int, Ttl] | tuple[int, Ttl, float, Ttl] | None = None
+    l2_below: tuple[float, Ttl] | None = None
+    keep: int | None = None
     max_rows: int | None = None
     memory: bool = False
     score: bool = False
@@ -190,26 +227,26 @@ class Policy:
     def spec(self) -> dict[str, Any]:
         """As the job names it. @raises Error BAD_ARGUMENT."""
         spec: dict[str, Any] = {}
+        times = _Times()
         if self.ttl is not None:
-            spec["ttl"] = integer(self.ttl, "ttl", 1, MOST_LIFE)
+            spec["ttl"] = times.of(self.ttl, "ttl")
         if self.min_frequency is not None:
-            given: Any = self.min_frequency
-            if not isinstance(given, tuple) or len(given) != 2:
-                raise bad(f"min_frequency must be (sightings, ttl), not {shown(given)}")
-            spec["minFrequency"] = {
-                "sightings": integer(given[0], "sightings of min_frequency", 1, MOST_LIFE),
-                "ttl": integer(given[1], "ttl of min_frequency", 1, MOST_LIFE),
-            }
+            spec["minFrequency"] = frequency_of(self.min_frequency, times)
         if self.l2_below is not None:
-            given = self.l2_below
+            given: Any = self.l2_below
             if not isinstance(given, tuple) or len(given) != 2:
                 raise bad(f"l2_below must be (norm, ttl), not {shown(given)}")
             spec["l2Below"] = {
                 "norm": number(given[0], "norm of l2_below"),
-                "ttl": integer(given[1], "ttl of l2_below", 1, MOST_LIFE),
+                "ttl": times.of(given[1], "ttl of l2_below"),
             }
             if not LEAST_NORM <= spec["l2Below"]["norm"] <= MOST_NORM:
                 raise bad(f"norm of l2_below must be a positive float32, not {shown(given[0])}")
+        spec |= times.spec()
+        if self.keep is not None:
+            spec["keep"] = integer(self.keep, "keep", 1, MOST_ROWS)
+            if self.ttl is None:
+                raise bad("keep says how many rows stay in spite of ttl: it needs one")
         if self.max_rows is not None:
             spec["maxRows"] = integer(self.max_rows, "max_rows", 1, MOST_ROWS)
         for name, value in (("memory", self.memory), ("score", self.score)):
@@ -235,7 +272,26 @@ class Policy:
         admissions = [name for name in ADMISSIONS if name in spec]
         if len(admissions) > 1:
             raise bad(f"a policy has one of {', '.join(ADMISSIONS)}, not {' and '.join(admissions)}")
+        if "counter" in spec and "decay" in spec.get("minFrequency", {}):
+            raise bad("with a factor of min_frequency a row that counter admitted would lose its admission")
         return spec
+
+
+def frequency_of(given: Any, times: _Times) -> dict[str, Any]:
+    """`min_frequency` of a policy, as a job names it. @raises Error BAD_ARGUMENT."""
+    if not isinstance(given, tuple) or len(given) not in (2, 4):
+        forms = "(sightings, ttl) or (sightings, ttl, factor, every)"
+        raise bad(f"min_frequency must be {forms}, not {shown(given)}")
+    spec: dict[str, Any] = {
+        "sightings": integer(given[0], "sightings of min_frequency", 1, MOST_LIFE),
+        "ttl": times.of(given[1], "ttl of min_frequency"),
+    }
+    if len(given) == 4:
+        factor = number(given[2], "factor of min_frequency")
+        if not 1 <= math.floor(factor * DECAY_PARTS + 0.5) < DECAY_PARTS:
+            raise bad(f"factor of min_frequency must be above 0 and below 1, not {shown(given[2])}")
+        spec["decay"] = {"factor": factor, "every": times.of(given[3], "every of min_frequency")}
+    return spec
 
 
 def filter_of(given: Any) -> dict[str, Any]:
@@ -259,11 +315,20 @@ def checked_policy(given: Any) -> Policy:
 
 def policy_of(spec: dict[str, Any]) -> Policy:
     """The policy that a job names so."""
-    rare, faint, bloom = spec.get("minFrequency"), spec.get("l2Below"), spec.get("bloom")
+    faint, bloom = spec.get("l2Below"), spec.get("bloom")
+
+    def time(value: int) -> Ttl:
+        return timedelta(seconds=value) if "clock" in spec else value
+
+    def frequency(given: dict[str, Any]) -> tuple[int, Ttl] | tuple[int, Ttl, float, Ttl]:
+        sightings, ttl, decay = given["sightings"], time(given["ttl"]), given.get("decay")
+        return (sightings, ttl) if decay is None else (sightings, ttl, decay["factor"], time(decay["every"]))
+
     return Policy(
-        ttl=spec.get("ttl"),
-        min_frequency=None if rare is None else (rare["sightings"], rare["ttl"]),
-        l2_below=None if faint is None else (faint["norm"], faint["ttl"]),
+        ttl=time(spec["ttl"]) if "ttl" in spec else None,
+        min_frequency=frequency(spec["minFrequency"]) if "minFrequency" in spec else None,
+        l2_below=None if faint is None else (faint["norm"], time(faint["ttl"])),
+        keep=spec.get("keep"),
         max_rows=spec.get("maxRows"),
         memory=spec.get("memory", False),
         score=spec.get("score", False),

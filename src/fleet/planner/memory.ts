@@ -5,6 +5,7 @@
 import { rowFloats as floatsOf, mostSlots, rowStride, ownSlots as slotsOf } from '../../engine/filters.js';
 import type { OptimizerKind } from '../../engine/optimizers.js';
 import { policyOfShard, type TablePolicy } from '../../engine/policies.js';
+import { hasTtl } from '../../engine/policy-checks.js';
 import type { ScheduleSpec } from '../../engine/schedules.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 
@@ -77,9 +78,9 @@ const RUN_BYTES = 8;
 
 /** Bytes that a shard of a table has to find rows that go by themselves. */
 function runBytes(rows: number, shape: RowShape): number {
-  const { ttl, minFrequency, l2Below } = shape.policy ?? {};
-  const mayGo = ttl !== undefined || minFrequency !== undefined || l2Below !== undefined;
-  return mayGo && rows > 0 ? Math.ceil((rows + ownSlots(shape)) / RUN_SLOTS) * RUN_BYTES : 0;
+  return hasTtl(shape.policy ?? {}) && rows > 0
+    ? Math.ceil((rows + ownSlots(shape)) / RUN_SLOTS) * RUN_BYTES
+    : 0;
 }
 
 /**

@@ -4,7 +4,7 @@ import { KintsugiError } from '../../common/errors.js';
 import { nearText } from '../../common/near-names.js';
 import { checkFields, checkOptions } from '../../common/options.js';
 import { lastingPart, optimizerProblem } from '../../engine/optimizers.js';
-import { policyProblem } from '../../engine/policies.js';
+import { policyProblem } from '../../engine/policy-checks.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
 import { countEarlier, isSetAlike, withoutEarlier } from '../../protocol/settings.js';
 import { MAX_DIM } from '../../protocol/table-rules.js';

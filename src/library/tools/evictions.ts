@@ -2,7 +2,13 @@
 import { KintsugiError } from '../../common/errors.js';
 import { checkInteger, checkOptions, checkSignal, type OptionKeys } from '../../common/options.js';
 import { loadNative } from '../../engine/native.js';
-import { policyOfShard, policyProblem, type TablePolicy } from '../../engine/policies.js';
+import {
+  decayedSightings,
+  type FrequencyPolicy,
+  policyOfShard,
+  type TablePolicy,
+} from '../../engine/policies.js';
+import { hasTtl, policyProblem } from '../../engine/policy-checks.js';
 import { shardCount } from '../../protocol/map.js';
 import type { Client } from '../client/client.js';
 import { poolOfTable } from '../client/scan.js';
@@ -12,8 +18,10 @@ import { showTable } from './tables.js';
 export interface PlannedEvictionsOptions {
   /** Default: the policy of the table. */
   policy?: TablePolicy | undefined;
-  /** As if so many steps had passed in which no row was seen. Default: 0. */
+  /** As if so many steps had passed in which no row was seen. Default: 0. For tables that count steps. */
   steps?: number | undefined;
+  /** The same in seconds, for tables whose policy has `clock: 'seconds'`. */
+  seconds?: number | undefined;
   /** Ends the count with ABORTED. */
   signal?: AbortSignal | undefined;
 }
@@ -21,12 +29,15 @@ export interface PlannedEvictionsOptions {
 /** Rows of a table under a policy. */
 export interface PlannedEvictions {
   policy: TablePolicy;
+  /** As given; 0 for a table that counts seconds. */
   steps: number;
+  /** As given; absent for a table that counts steps. */
+  seconds?: number;
   /** Rows that are there now. */
   rows: number;
-  /** Rows of these that would go by `ttl`. */
+  /** Rows of these that would go by `ttl`, without those that `keep` holds back. */
   expired: number;
-  /** Rows of these that would go by `minFrequency`. */
+  /** Rows of these that would go by `minFrequency`; with `decay` about so many. */
   rare: number;
   /** Rows of these that would go by `l2Below`. */
   faint: number;
@@ -43,20 +54,23 @@ export interface PlannedEvictions {
 const PLANNED_OPTIONS = {
   policy: true,
   steps: true,
+  seconds: true,
   signal: checkSignal,
 } satisfies OptionKeys<PlannedEvictionsOptions>;
 
 /**
  * Counts rows of a table that would go under a policy, by reason. It reads all rows as {@link Client.scan}
  * does, and changes none. Of a table that is trained meanwhile the counts are about right. By `memory` rows
- * go only when new ones come, so it adds nothing.
+ * go only when new ones come, so it adds nothing. Rows have the sightings that they had when they were last
+ * seen, and do not say at which multiples of `every` they decayed since: the nearest number of them counts.
  *
  * @example
  * ```ts
  * const { rows, expired, rare } = await plannedEvictions(client, 'items', { policy: { ttl: 5000 } });
  * ```
- * @throws BAD_ARGUMENT for a table without a policy, whose rows have neither age nor sightings, and for a
- * policy that is not valid; UNKNOWN_TABLE, ABORTED, CLOSED
+ * @throws BAD_ARGUMENT for a table without a policy, whose rows have neither age nor sightings, for a policy
+ * that is not valid, and for steps, seconds or ttls that are not counted as the table counts; UNKNOWN_TABLE,
+ * ABORTED, CLOSED
  */
 export async function plannedEvictions(
   client: Client,
@@ -64,23 +78,14 @@ export async function plannedEvictions(
   options: PlannedEvictionsOptions = {},
 ): Promise<PlannedEvictions> {
   checkOptions('plannedEvictions', options, PLANNED_OPTIONS);
-  const { steps = 0, signal } = options;
-  checkInteger('plannedEvictions: steps', steps, 0);
-  const problem = policyProblem(options.policy);
-  if (problem) throw new KintsugiError('BAD_ARGUMENT', `plannedEvictions: ${problem}`);
   const { spec } = client.table(name);
-  if (!spec.policy)
-    throw new KintsugiError(
-      'BAD_ARGUMENT',
-      `table "${name}" has no policy: its rows have neither an age nor sightings`,
-    );
-  const policy = options.policy ?? spec.policy;
-  const found = { rows: 0, expired: 0, rare: 0, faint: 0, displaced: 0, refused: 0 };
+  const { policy, passed } = checkedPlan(name, spec.policy, options);
   const width = client.rowWidth(spec);
   const shards = shardCount(poolOfTable(client.clusterMap, spec));
-  /** Rows that are left, by shard. */
-  const left = new Array<number>(shards).fill(0);
-  for await (const { keys, rows } of client.scan(name, { select: 'rows', signal })) {
+  const found = { rows: 0, expired: 0, rare: 0, faint: 0, displaced: 0, refused: 0 };
+  const { ttl = Number.POSITIVE_INFINITY, ...withoutTtl } = policy;
+  const counted = Array.from({ length: shards }, () => new CountedRows(found));
+  for await (const { keys, rows } of client.scan(name, { select: 'rows', signal: options.signal })) {
     const words = new Uint32Array(rows.buffer, rows.byteOffset, rows.length);
     found.rows += keys.length;
     const { order, starts } = loadNative().partition(keys, shards);
@@ -88,35 +93,93 @@ export async function plannedEvictions(
       for (const at of order.subarray(starts[shard]!, starts[shard + 1]!)) {
         const end = (at + 1) * width;
         const values = rows.subarray(end - width, end - width + spec.dim);
-        const reason = reasonOf(policy, words[end - 2]! + steps, words[end - 1]!, values);
-        if (reason) found[reason]++;
-        if (!reason || reason === 'refused') left[shard]!++;
+        const [age, sightings] = [words[end - 2]! + passed, words[end - 1]!];
+        const outcome = outcomeOf(policy, age, sightings, values);
+        if (policy.keep === undefined || age <= ttl) counted[shard]!.add(outcome);
+        else counted[shard]!.addOld(age, outcome, outcomeOf(withoutTtl, age, sightings, values));
       }
     }
   }
-  const most = policyOfShard(policy, shards).maxRows ?? Number.POSITIVE_INFINITY;
-  found.displaced = left.reduce((sum, rows) => sum + Math.max(0, rows - most), 0);
+  const { keep = 0, maxRows = Number.POSITIVE_INFINITY } = policyOfShard(policy, shards);
+  for (const rows of counted) found.displaced += Math.max(0, rows.left(keep) - maxRows);
   const { table } = await showTable(client, name);
   const gone = found.expired + found.rare + found.faint + found.displaced;
   const bytes = table.rows > 0 ? Math.round(table.bytes / table.rows) * gone : 0;
-  return { policy, steps, ...found, waiting: Math.max(0, table.rows - found.rows), bytes };
+  const shown = spec.policy?.clock ? { steps: 0, seconds: passed } : { steps: passed };
+  return { policy, ...shown, ...found, waiting: Math.max(0, table.rows - found.rows), bytes };
 }
 
-/** The reason for which a row goes, or is not admitted; as the engine has it (native/engine/rule.h). */
-function reasonOf(
-  { ttl, minFrequency, l2Below, counter }: TablePolicy,
+/** The policy, and the time that passes as if. @throws BAD_ARGUMENT */
+function checkedPlan(
+  name: string,
+  own: TablePolicy | undefined,
+  { policy = own, steps, seconds }: PlannedEvictionsOptions,
+): { policy: TablePolicy; passed: number } {
+  const bad = (message: string): KintsugiError => new KintsugiError('BAD_ARGUMENT', message);
+  checkInteger('plannedEvictions: steps', steps ?? 0, 0);
+  checkInteger('plannedEvictions: seconds', seconds ?? 0, 0);
+  const problem = policyProblem(policy);
+  if (problem) throw bad(`plannedEvictions: ${problem}`);
+  if (!own || !policy) throw bad(`table "${name}" has no policy: its rows have neither an age nor sightings`);
+  const counts = `table "${name}" counts the ages of its rows in ${own.clock ?? 'steps'}`;
+  if (hasTtl(policy) && policy.clock !== own.clock)
+    throw bad(`${counts}: ttls of another policy are counted so, too`);
+  if (own.clock && steps) throw bad(`${counts}: it takes seconds, not steps`);
+  if (!own.clock && seconds) throw bad(`${counts}: it takes steps, not seconds`);
+  return { policy, passed: (own.clock ? seconds : steps) ?? 0 };
+}
+
+/** Why a row goes. `refused`: it stays and is not admitted. Undefined: it stays. */
+type RowOutcome = 'expired' | 'rare' | 'faint' | 'refused' | undefined;
+
+const stays = (outcome: RowOutcome): boolean => outcome === undefined || outcome === 'refused';
+
+/** Rows of a shard. Which of the old ones `keep` holds back is known when all rows are. */
+class CountedRows {
+  private stayed = 0;
+  /** Rows older than `ttl`, by their ages: what becomes of them, and what if `ttl` says nothing. */
+  private readonly old = new Map<number, { outcome: RowOutcome; kept: RowOutcome; rows: number }[]>();
+
+  constructor(private readonly found: Record<Exclude<RowOutcome, undefined>, number>) {}
+
+  add(outcome: RowOutcome, rows = 1): void {
+    if (outcome) this.found[outcome] += rows;
+    if (stays(outcome)) this.stayed += rows;
+  }
+
+  addOld(age: number, outcome: RowOutcome, kept: RowOutcome): void {
+    const sorts = this.old.get(age) ?? [];
+    const known = sorts.find((each) => each.outcome === outcome && each.kept === kept);
+    if (known) known.rows++;
+    else this.old.set(age, [...sorts, { outcome, kept, rows: 1 }]);
+  }
+
+  /** Rows that are left where `ttl` holds back those of which fewer than `keep` were seen later. */
+  left(keep: number): number {
+    for (const [, sorts] of [...this.old].sort(([a], [b]) => a - b)) {
+      const isKept = this.stayed < keep;
+      for (const { outcome, kept, rows } of sorts) this.add(isKept ? kept : outcome, rows);
+    }
+    return this.stayed;
+  }
+}
+
+/** What becomes of a row, as the engine has it (native/engine/rule.h). */
+function outcomeOf(
+  { ttl = Number.POSITIVE_INFINITY, minFrequency, l2Below, counter }: TablePolicy,
   age: number,
   sightings: number,
   values: Float32Array,
-): 'expired' | 'rare' | 'faint' | 'refused' | undefined {
-  const isRare = minFrequency !== undefined && sightings < minFrequency.sightings;
-  const most = Math.min(
-    ttl ?? Number.POSITIVE_INFINITY,
-    isRare ? minFrequency.ttl : Number.POSITIVE_INFINITY,
-  );
-  if (age > most) return isRare ? 'rare' : 'expired';
+): RowOutcome {
+  const isRare = minFrequency !== undefined && isSeldom(minFrequency, age, sightings);
+  if (age > Math.min(ttl, isRare ? minFrequency.ttl : ttl)) return isRare ? 'rare' : 'expired';
   if (l2Below && age > l2Below.ttl && isFaint(values, Math.fround(l2Below.norm))) return 'faint';
   return counter !== undefined && sightings < counter ? 'refused' : undefined;
+}
+
+function isSeldom({ sightings: least, decay }: FrequencyPolicy, age: number, sightings: number): boolean {
+  if (sightings < least || !decay) return sightings < least;
+  return decayedSightings(sightings, decay, Math.round(age / decay.every), least) < least;
 }
 
 function isFaint(values: Float32Array, norm: number): boolean {

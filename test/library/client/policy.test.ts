@@ -3,7 +3,8 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { poolsFor } from '../../../src/core/placement/job.js';
 import { loadNative } from '../../../src/engine/native.js';
-import { parsedPolicy, policyProblem, policyText, type TablePolicy } from '../../../src/engine/policies.js';
+import { parsedPolicy, policyText, type TablePolicy } from '../../../src/engine/policies.js';
+import { policyProblem } from '../../../src/engine/policy-checks.js';
 import type { Client } from '../../../src/library/client/client.js';
 import type { Table } from '../../../src/library/client/options.js';
 import { setSavePlan } from '../../../src/library/tools/checkpoints.js';
@@ -307,8 +308,8 @@ it('a policy that says nothing, or nothing that is known, is refused', async () 
   const refused: [policy: unknown, message: string][] = [
     [
       {},
-      'a policy has at least one of ttl, minFrequency, l2Below, maxRows, memory, score, counter, ' +
-        'bloom, probability, likely',
+      'a policy has at least one of ttl, minFrequency, l2Below, clock, keep, maxRows, memory, score, ' +
+        'counter, bloom, probability, likely',
     ],
     [{ ttl: 0 }, 'policy: ttl must be an integer from 1 to 536870911'],
     [{ ttl: 1.5 }, 'policy: ttl must be an integer'],

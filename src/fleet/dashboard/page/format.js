@@ -28,5 +28,17 @@ export function duration(ms) {
   return `${Math.floor(ms / 86_400_000)} d`;
 }
 
+const TIME_UNITS = [
+  [86_400, 'day'],
+  [3600, 'hour'],
+  [60, 'minute'],
+  [1, 'second'],
+];
+/** Exact: in the largest unit of which it has a whole number. */
+export function wholeTime(seconds) {
+  const [size, unit] = TIME_UNITS.find(([size]) => seconds % size === 0);
+  return plural(seconds / size, unit);
+}
+
 export const clock = (at) => new Date(at).toLocaleTimeString('en-GB');
 export const plural = (n, one, more = `${one}s`) => `${count(n)} ${n === 1 ? one : more}`;

@@ -1,5 +1,5 @@
 /** Panels beside the shards: one small panel per question. */
-import { bytes, clock, count, duration, percent, plural } from './format.js';
+import { bytes, clock, count, duration, percent, plural, wholeTime } from './format.js';
 import { html } from './html.js';
 
 export function Panel({ title, note, children, name, wide }) {
@@ -208,10 +208,11 @@ export function Checkpoints({ saving = [], lost = [], allLost, isKnown, restoreC
 const MOST_REPLICAS = 20;
 
 const Replica = ({ address, share: [part, of], tables, served, shards, complete, lagMs, behind }) => {
-  const { minFrequency, maxAge } = served ?? {};
+  const { minFrequency, maxAge, maxAgeSeconds } = served ?? {};
   const rows = [
     minFrequency && `rows seen ${plural(minFrequency, 'time')}`,
     maxAge && `rows of the last ${plural(maxAge, 'step')}`,
+    maxAgeSeconds && `rows of the last ${wholeTime(maxAgeSeconds)}`,
   ].filter(Boolean);
   const what = [of > 1 && `part ${part} of ${of}`, tables?.join(', '), rows.join(', ')].filter(Boolean);
   const age = lagMs < 0 ? 'of unknown age' : `at most ${duration(lagMs)} old`;
