@@ -169,14 +169,21 @@ export interface NativeShard extends NativeFilters, WatchedShard {
    * lies 255 snapshots back. Blocks that were installed count as changed, and so do rows that were loaded.
    * It has the keys, too, whose rows went. It has all rows, and the answer's `since` is 0, if too many went,
    * or if a table has a policy, whose ages change, and more is wanted than values. Values are those of
-   * rows that are admitted, were seen `minSightings` times, and are not older than `maxAge` (0: any age).
+   * rows that are admitted, were seen `minSightings` times, and are not older than `maxAge`, or `maxSeconds`
+   * where the clock counts seconds (0: any age).
    * `beginSnapshot(stamp)` will hold what changes from now on. A snapshot that is given up needs no care. The
    * budget refuses nothing here, and a push is never refused because of a snapshot.
    * @throws BAD_ARGUMENT while another one is open, the open batch is not empty, or a block is absent;
    * MEMORY_LIMIT where the system refuses memory
    */
   beginSnapshot(
-    ...asked: [since: number, valuesOnly?: boolean, minSightings?: number, maxAge?: number]
+    ...asked: [
+      since: number,
+      valuesOnly?: boolean,
+      minSightings?: number,
+      maxAge?: number,
+      maxSeconds?: number,
+    ]
   ): SnapshotBegun;
   /**
    * The next rows of the open snapshot; undefined when all were read, and the snapshot is over then. They are
@@ -208,7 +215,7 @@ export interface NativeShard extends NativeFilters, WatchedShard {
    */
   tell(seconds: number, maxDelta: number): void;
   /** From now on, `readValues` and pulls of values take no row that a snapshot of values leaves out. */
-  serve(minSightings: number, maxAge: number): void;
+  serve(minSightings: number, maxAge: number, maxSeconds?: number): void;
   /**
    * Values (dim floats) of the rows that are there, at their keys' places in `into`, and a 1 in `found` (a
    * byte per key); returns how many keys have a row. Places of others are left, or are their initial values.

@@ -86,6 +86,8 @@ export interface SimConfig {
   crowds: boolean;
   /** The same in a table whose rows have scores. */
   scores: boolean;
+  /** Rows of a table go by the seconds of the job. */
+  seconds: boolean;
   /** True: keys of two tables have no row at first. */
   filters: boolean;
   /** True: one of the nodes that die never comes back. A spare takes its place. */
@@ -349,6 +351,7 @@ export function drawConfig(random: Random, saves: Random, pinned: Partial<SimCon
     expiry: false,
     crowds: false,
     scores: false,
+    seconds: false,
     filters: false,
     hot: random.pick([0, 0, 0.02, 0.1]),
     focus: random.pick(HOT_KINDS),

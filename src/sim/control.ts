@@ -84,6 +84,7 @@ export class Control implements SchedulerSide {
       stoppedMs: retry * STOPPED_RETRIES,
       overloadedMs: retry * SILENT_RETRIES,
       lateMapMs: retry * 4,
+      secondMs: retry,
       vanishedMs: retry * VANISHED_RETRIES,
       maxTables: 16,
       sessionMs: retry * 10,

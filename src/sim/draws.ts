@@ -76,3 +76,8 @@ export function crowdsOf(seed: number): Pick<SimConfig, 'crowds'> {
 export function scoresOf(seed: number): Pick<SimConfig, 'scores'> {
   return { scores: new Random(seed + 0x5c0e).chance(0.3) };
 }
+
+/** Draws whether rows of a table go by the seconds of the job. */
+export function secondsOf(seed: number): Pick<SimConfig, 'seconds'> {
+  return { seconds: new Random(seed + 0x5ec5).chance(0.3) };
+}

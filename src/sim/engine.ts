@@ -90,6 +90,11 @@ export class RememberingShard implements NativeShard {
     this.real.watch(table, on);
   }
 
+  tell(seconds: number, maxDelta: number): void {
+    this.forget();
+    this.real.tell(seconds, maxDelta);
+  }
+
   takeEvicted(): ReturnType<NativeShard['takeEvicted']> {
     const taken = this.real.takeEvicted();
     for (const { table, keys, reasons } of taken) {

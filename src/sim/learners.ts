@@ -263,6 +263,14 @@ const scored: Learner = {
   },
 };
 
+/** Rows go by the seconds of the job. */
+const timed: Learner = {
+  ...adagrad,
+  count,
+  policy: { clock: 'seconds', ttl: 3 },
+  width: (dim) => adagrad.width(dim) + 2,
+};
+
 /** The first sighting of a row is counted in a filter, which is so large that no key is taken for another. */
 const waiting: Learner = {
   ...adagrad,
@@ -286,6 +294,7 @@ export const LEARNERS = {
   e: expiring,
   c: crowded,
   s: scored,
+  z: timed,
   b: waiting,
   p: chosen,
   a: adagrad,

@@ -279,7 +279,7 @@ export class Oracle {
     const numbers = this.numbersOf(owner, process, shard, mask);
     const pushes = this.sent.get(place(owner, shard)) ?? [];
     const since = Math.max(0, ...numbers.map((number) => pushes[number - 1]!.governed));
-    const policies = learner.policy!.ttl ? this.setters.governors.possible(since) : [learner.policy!];
+    const policies = learner === LEARNERS.e ? this.setters.governors.possible(since) : [learner.policy!];
     const problem = livingProblem(learner, policies, dim, numbers, row);
     if (problem) throw new Violation(`table ${table} writer ${owner} shard ${shard}: ${problem}`);
   }

@@ -69,6 +69,7 @@ interface TableKinds {
   expiry: boolean;
   crowds: boolean;
   scores: boolean;
+  seconds: boolean;
   filters: boolean;
 }
 
@@ -78,12 +79,13 @@ const FORGETTING_TABLE = 'x5';
 const EXPIRING_TABLE = 'e3';
 const CROWDED_TABLE = 'c2';
 const SCORED_TABLE = 's3';
+const TIMED_TABLE = 'z3';
 const FILTERED_TABLES = ['b2', 'p3'];
 
 /** The further tables of a schedule with those that it has for its setters, deletions and expiry. */
 export function withTables(
   extra: string,
-  { settings, policies, evictions, deletions, expiry, crowds, scores, filters }: TableKinds,
+  { settings, policies, evictions, deletions, expiry, crowds, scores, seconds, filters }: TableKinds,
 ): string {
   const names = new Set(extra.split(' ').filter((name) => name !== ''));
   if (settings !== 0) names.add(SET_TABLE);
@@ -91,6 +93,7 @@ export function withTables(
   if (expiry || policies !== 0 || evictions !== 0) names.add(EXPIRING_TABLE);
   if (crowds) names.add(CROWDED_TABLE);
   if (scores) names.add(SCORED_TABLE);
+  if (seconds) names.add(TIMED_TABLE);
   if (filters) for (const name of FILTERED_TABLES) names.add(name);
   return [...names].join(' ');
 }

@@ -20,6 +20,7 @@ import {
   expiryOf,
   filtersOf,
   scoresOf,
+  secondsOf,
   settingsOf,
   slowOf,
   turnsOf,
@@ -59,6 +60,7 @@ const ofSeed = (seed: number) => ({
   ...expiryOf(seed),
   ...crowdsOf(seed),
   ...scoresOf(seed),
+  ...secondsOf(seed),
   ...filtersOf(seed),
 });
 
@@ -267,7 +269,15 @@ export class World {
     if (scheduler.recovering > 0) return false;
     const { scaling, redundancy } = scheduler.status();
     // Every change is done or was taken back.
-    return redundancy === 'full' && !scaling.changes.some((change) => change.state === 'running');
+    if (redundancy !== 'full' || scaling.changes.some((change) => change.state === 'running')) return false;
+    return scheduler.map.groups.every((group) => group.data.every((_, m) => this.hasExpired(group, m)));
+  }
+
+  /** Nobody pushes any more: the shard has no row left whose time passes (rule 50). */
+  private hasExpired(group: Group, m: number): boolean {
+    const timed = this.control.disk.map.tables.find(({ policy }) => policy?.clock === 'seconds');
+    const stats = timed && this.ownerOf(group, m)?.native.stats();
+    return stats?.find(({ table }) => table === timed?.id)?.rows === 0 || !stats;
   }
 
   /** Shards that the scheduler calls lost: "group/member". */

@@ -196,6 +196,7 @@ const FIELDS: Record<Message['t'], object> = {
   rebalance: { id: 2, dryRun: true, timeoutMs: 0 },
   changeReply: { id: 2, change: 3, moves: [], code: 'LIMIT', message: 'too many' },
   movePace: { bytesPerSecond: 4096 },
+  time: { seconds: 7 },
   moveProgress: { items: [[12, 17]] },
   leave: { inc: 2, restart: true },
   status: { id: 2 },

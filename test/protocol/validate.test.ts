@@ -185,6 +185,7 @@ const SAMPLES: { [T in Message['t']]: MessageOf<T> } = {
     message: 'too few',
   },
   movePace: { t: 'movePace', bytesPerSecond: 4096 },
+  time: { t: 'time', seconds: 86_400 },
   moveProgress: { t: 'moveProgress', items: [[4, 17]] },
   leave: { t: 'leave', inc: 2, restart: true },
   status: { t: 'status', id: 5 },

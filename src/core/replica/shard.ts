@@ -198,8 +198,8 @@ export class ReplicaShard {
     this.filling?.close();
     this.needsFill = false;
     const native = this.host.native.createShard(this.host.memory, this.m, this.group.data.length, 1);
-    const { minFrequency = 0, maxAge = 0 } = this.host.served;
-    native.serve(minFrequency, maxAge);
+    const { minFrequency = 0, maxAge = 0, maxAgeSeconds = 0 } = this.host.served;
+    native.serve(minFrequency, maxAge, maxAgeSeconds);
     this.filling = new ShardCopy(native, this.host.deltas, stream.gen, message.base);
     this.addTables(native);
     takingForeign(() => {

@@ -37,8 +37,9 @@ export class ShardSnapshot {
     served: ServedRows | undefined,
   ) {
     const { native } = owner;
+    const { minFrequency = 0, maxAge = 0, maxAgeSeconds = 0 } = served ?? {};
     const { stamp, since, bytes } = served
-      ? native.beginSnapshot(wanted, true, served.minFrequency ?? 0, served.maxAge ?? 0)
+      ? native.beginSnapshot(wanted, true, minFrequency, maxAge, maxAgeSeconds)
       : native.beginSnapshot(wanted);
     this.stamp = stamp;
     this.since = since;

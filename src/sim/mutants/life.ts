@@ -31,14 +31,14 @@ export const LIFE_MUTANTS: readonly Mutant[] = [
   {
     name: 'life: a replica serves rows of any frequency and age',
     file: 'replica/shard',
-    from: 'native.serve(minFrequency, maxAge);',
-    to: 'native.serve(0, 0);',
+    from: 'native.serve(minFrequency, maxAge, maxAgeSeconds);',
+    to: 'native.serve(0, 0, 0);',
   },
   {
     name: 'life: a replica serves rows that are not admitted',
     file: 'replica/shard',
-    from: 'native.serve(minFrequency, maxAge);',
-    to: 'if (minFrequency + maxAge > 0) native.serve(minFrequency, maxAge);',
+    from: 'native.serve(minFrequency, maxAge, maxAgeSeconds);',
+    to: 'if (minFrequency + maxAge + maxAgeSeconds > 0) native.serve(minFrequency, maxAge, maxAgeSeconds);',
   },
   {
     name: 'life: a replica does not know the size of a filter',

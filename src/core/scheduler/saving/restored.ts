@@ -240,12 +240,13 @@ function checkTables(pool: string, map: ClusterMap, { number, tables }: Checkpoi
       table.dim === saved.dim &&
       isSameOptimizer(table, saved) &&
       (table.policy === undefined) === (saved.policy === undefined) &&
-      table.policy?.score === saved.policy?.score;
+      table.policy?.score === saved.policy?.score &&
+      table.policy?.clock === saved.policy?.clock;
     if (!same) {
       const text = `this job has no table "${saved.name}" as checkpoint ${number} has it`;
       throw new KintsugiError(
         'BAD_ARGUMENT',
-        `${text}: dim, pool or optimizer differ, one of both has no policy or no score, or it is missing`,
+        `${text}: dim, pool or optimizer differ, one of both has no policy, no score or another clock, or it is missing`,
       );
     }
   }
