@@ -14,7 +14,7 @@ import type { PeerId } from '../protocol/map.js';
 import type { DedupEntry } from '../protocol/messages.js';
 import { CrowdedRows } from './crowds.js';
 import type { Droppers } from './droppers.js';
-import { type Learner, sightingsOf } from './learners.js';
+import { LEARNERS, type Learner, sightingsOf } from './learners.js';
 import { lifeOf, livingProblem } from './living.js';
 import { RANGES, rowsOf, type SimulatedSections, type Store } from './sections.js';
 import type { SetCounts, Setters } from './setters.js';

@@ -80,10 +80,11 @@ export class SimulatedReplicas implements ReplicaSide {
     this.cores.set(index, new ReplicaCore(cluster.native, memory, policy, { share, tables, served }));
   }
 
-  private drawThresholds(): [minFrequency: number, maxAge: number] {
+  private drawThresholds(): [minFrequency: number, maxAge: number, maxAgeSeconds: number] {
     const { thresholds } = this;
-    if (!thresholds.chance(THRESHOLDS)) return [0, 0];
-    return [thresholds.below(4), thresholds.below(4)];
+    if (!thresholds.chance(THRESHOLDS)) return [0, 0, 0];
+    const [minFrequency, maxAge] = [thresholds.below(4), thresholds.below(4)];
+    return [minFrequency, maxAge, maxAge];
   }
 
   restartAll(): void {
@@ -181,7 +182,8 @@ export class SimulatedReplicas implements ReplicaSide {
     for (const { id, name, dim, policy } of core.map.tables) {
       const rows = here.get(name);
       if (!policy || !rows) continue;
-      const { minFrequency = 0, maxAge = 0 } = core.served;
+      const { minFrequency = 0, maxAge: steps = 0, maxAgeSeconds: seconds = 0 } = core.served;
+      const maxAge = policy.clock === 'seconds' ? seconds : steps;
       const least = Math.max(minFrequency, policy.counter ?? 0);
       const keys = BigUint64Array.from(rows.keys());
       const found = new Uint8Array(keys.length);
@@ -191,7 +193,7 @@ export class SimulatedReplicas implements ReplicaSide {
         const isServed = sightings >= least && (maxAge === 0 || age <= maxAge);
         this.cluster.count(isServed ? 'replica.row.served' : 'replica.row.hidden');
         if (isServed !== (found[i] === 1))
-          throw new Violation(`${who}: row ${key} of ${name}, ${age} steps old, ${sightings} sightings`);
+          throw new Violation(`${who}: row ${key} of ${name}, of age ${age}, ${sightings} sightings`);
       }
     }
   }

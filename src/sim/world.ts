@@ -276,8 +276,8 @@ export class World {
   /** Nobody pushes any more: the shard has no row left whose time passes (rule 50). */
   private hasExpired(group: Group, m: number): boolean {
     const timed = this.control.disk.map.tables.find(({ policy }) => policy?.clock === 'seconds');
-    const stats = timed && this.ownerOf(group, m)?.native.stats();
-    return stats?.find(({ table }) => table === timed?.id)?.rows === 0 || !stats;
+    const stats = timed ? this.ownerOf(group, m)?.native.stats() : undefined;
+    return !stats?.some(({ table, rows }) => table === timed?.id && rows > 0);
   }
 
   /** Shards that the scheduler calls lost: "group/member". */

@@ -213,7 +213,7 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
   onTime(): void {
     const mayGo = this.phase === 'ACTIVE' && this.mayApply;
     this.native.tell(this.host.seconds, mayGo ? this.host.policy.maxBatchBytes : 0);
-    if (this.native.dirty) this.host.markDirty(this);
+    this.flush();
   }
 
   /** Clients with pushes here. The session of none of them is known to have ended. */
