@@ -38,7 +38,14 @@ export {
   type OptimizerSpec,
   optimizerOf,
 } from './engine/optimizers.js';
-export type { BloomPolicy, EvictionReason, LifeCounts, TablePolicy } from './engine/policies.js';
+export type {
+  BloomPolicy,
+  EvictionReason,
+  FrequencyDecay,
+  FrequencyPolicy,
+  LifeCounts,
+  TablePolicy,
+} from './engine/policies.js';
 export type { ScheduleKind, ScheduleSpec } from './engine/schedules.js';
 export {
   type CheckpointResult,

@@ -1,5 +1,6 @@
 """Whole rows, scans, events and checkpoints."""
 
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -124,6 +125,72 @@ def test_a_policy_is_set(client: kintsugi.Client) -> None:
     with pytest.raises(kintsugi.Error, match="from its creation on"):
         plain.set(policy=longer)
     assert plain.policy is None
+
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def test_ttls_are_steps_or_times(client: kintsugi.Client) -> None:
+    for policy, spec in (
+        (kintsugi.Policy(ttl=DAY), {"ttl": 86_400, "clock": "seconds"}),
+        (kintsugi.Policy(ttl=5, keep=100), {"ttl": 5, "keep": 100}),
+        (
+            kintsugi.Policy(min_frequency=(5, 500, 0.99, 1000)),
+            {"minFrequency": {"sightings": 5, "ttl": 500, "decay": {"factor": 0.99, "every": 1000}}},
+        ),
+        (
+            kintsugi.Policy(ttl=DAY, min_frequency=(5, HOUR, 0.99, HOUR), l2_below=(0.5, HOUR), keep=7),
+            {
+                "ttl": 86_400,
+                "minFrequency": {"sightings": 5, "ttl": 3600, "decay": {"factor": 0.99, "every": 3600}},
+                "l2Below": {"norm": 0.5, "ttl": 3600},
+                "clock": "seconds",
+                "keep": 7,
+            },
+        ),
+    ):
+        assert policy.spec() == spec
+        table = client.create_table(f"t-{uuid4()}", 3, policy=policy)
+        assert table.policy == policy
+        assert client.table(table.name).policy == policy
+    table = client.create_table(f"t-{uuid4()}", 3, policy=kintsugi.Policy(ttl=DAY))
+    table.set(policy=kintsugi.Policy(ttl=HOUR, keep=100))
+    assert table.policy == kintsugi.Policy(ttl=timedelta(minutes=60), keep=100)
+    for other in (kintsugi.Policy(ttl=5), kintsugi.Policy(max_rows=5)):
+        with pytest.raises(kintsugi.Error, match=r"BAD_ARGUMENT.*seconds from its creation on"):
+            table.set(policy=other)
+    with pytest.raises(kintsugi.Error, match="TABLE_EXISTS"):
+        client.create_table(table.name, 3, policy=kintsugi.Policy(ttl=3600, keep=100))
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (kintsugi.Policy(ttl=DAY, l2_below=(0.5, 5)), "all ttls of a policy are datetime.timedelta, or none"),
+        (kintsugi.Policy(min_frequency=(5, HOUR, 0.5, 60)), "all ttls of a policy are datetime.timedelta"),
+        (kintsugi.Policy(ttl=timedelta(milliseconds=1500)), "ttl must be whole seconds, from 1 to 536870911"),
+        (kintsugi.Policy(ttl=timedelta(0)), "ttl must be whole seconds"),
+        (kintsugi.Policy(ttl=-DAY), "ttl must be whole seconds"),
+        (kintsugi.Policy(ttl=timedelta(days=9999)), "ttl must be whole seconds"),
+        (kintsugi.Policy(ttl=np.timedelta64(5, "h")), "ttl must be an integer"),  # type: ignore[arg-type]
+        (kintsugi.Policy(ttl=5.5), "ttl must be an integer"),  # type: ignore[arg-type]
+        (kintsugi.Policy(keep=5), "keep says how many rows stay in spite of ttl: it needs one"),
+        (kintsugi.Policy(ttl=5, keep=0), "keep must be an integer from 1 to 281474976710656"),
+        (kintsugi.Policy(ttl=5, keep=HOUR), "keep must be an integer"),  # type: ignore[arg-type]
+        (kintsugi.Policy(min_frequency=(HOUR, 5)), "sightings of min_frequency"),  # type: ignore[arg-type]
+        (kintsugi.Policy(min_frequency=(5, 500, 0.5)), "min_frequency must be"),  # type: ignore[arg-type]
+        (
+            kintsugi.Policy(min_frequency=(5, 500, 1.0, 9)),
+            "factor of min_frequency must be above 0 and below 1",
+        ),
+        (kintsugi.Policy(min_frequency=(5, 500, 1e-9, 9)), "factor of min_frequency must be above 0"),
+        (kintsugi.Policy(min_frequency=(5, 500, 0.5, 0)), "every of min_frequency must be an integer from 1"),
+        (kintsugi.Policy(counter=2, min_frequency=(5, 500, 0.5, 9)), "would lose its admission"),
+    ],
+)
+def test_times_that_say_nothing_are_refused(policy: kintsugi.Policy, message: str) -> None:
+    with pytest.raises(kintsugi.Error, match=f"BAD_ARGUMENT.*{message}"):
+        policy.spec()
 
 
 def test_new_rows_make_others_go(client: kintsugi.Client) -> None:

@@ -173,6 +173,11 @@ export function lifeParts({ score }: TablePolicy): typeof LIFE_PARTS | typeof SC
   return score ? SCORED_PARTS : LIFE_PARTS;
 }
 
+/** True: rows go by their age. */
+export function hasTtl({ ttl, minFrequency, l2Below }: TablePolicy): boolean {
+  return ttl !== undefined || minFrequency !== undefined || l2Below !== undefined;
+}
+
 const DECAY_PARTS = 65_536;
 
 /** The factor as the engine has it, in parts of 65,536; a valid one has 1 to 65,535 of them. */

@@ -1,5 +1,12 @@
 /** Which policies of tables are valid, and the one form of those that are. */
-import { decayParts, type FrequencyPolicy, MOST_LIFE, type TablePolicy, wholeBloom } from './policies.js';
+import {
+  decayParts,
+  type FrequencyPolicy,
+  hasTtl,
+  MOST_LIFE,
+  type TablePolicy,
+  wholeBloom,
+} from './policies.js';
 
 /** The most rows that `maxRows` and `keep` can ask for. */
 const MOST_ROWS = 2 ** 48;
@@ -109,16 +116,11 @@ function fieldsProblem(policy: TablePolicy): string | undefined {
   if (keep !== undefined && ttl === undefined)
     return 'policy: keep says how many rows stay in spite of ttl: it needs one';
   if (minFrequency?.decay && counter !== undefined)
-    return 'policy: with decay of minFrequency a row that counter admitted would lose its admission: use bloom';
+    return 'policy: by decay a row that counter admitted would lose its admission: use bloom, or no decay';
   const admissions = ADMISSIONS.filter((name) => policy[name] !== undefined);
   if (admissions.length > 1)
     return `a policy has one of ${ADMISSIONS.join(', ')}, not ${admissions.join(' and ')}`;
   return undefined;
-}
-
-/** True: rows go by their age. */
-export function hasTtl({ ttl, minFrequency, l2Below }: TablePolicy): boolean {
-  return ttl !== undefined || minFrequency !== undefined || l2Below !== undefined;
 }
 
 /** A valid policy without further fields, in one order. */

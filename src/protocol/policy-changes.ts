@@ -5,8 +5,8 @@
  * word of a row, nor `clock`, because rows have the step or the second in which they were last seen. Each
  * shard begins with a new policy in its next push (native/engine/rule.h).
  */
-import { isSamePolicy, type TablePolicy } from '../engine/policies.js';
-import { hasTtl, onlyKnownPolicy, policyProblem } from '../engine/policy-checks.js';
+import { hasTtl, isSamePolicy, type TablePolicy } from '../engine/policies.js';
+import { onlyKnownPolicy, policyProblem } from '../engine/policy-checks.js';
 import type { EarlierSettings, TableSpec } from './map.js';
 
 type Governed = Pick<TableSpec, 'policy' | keyof EarlierSettings>;

@@ -52,7 +52,7 @@ export function servedRows(minFrequency: number, maxAge: number, maxAgeSeconds =
   };
 }
 
-/** Thresholds of ages as a flag has them: "2000", "86400s", or both with a comma. Undefined: there is none. */
+/** Thresholds of ages as a flag has them: "2000", "86400s", or both with a comma. Undefined: none. */
 export function agesText({ maxAge, maxAgeSeconds }: ServedRows): string | undefined {
   const texts = [maxAge && `${maxAge}`, maxAgeSeconds && `${maxAgeSeconds}s`].filter(Boolean);
   return texts.length > 0 ? texts.join(',') : undefined;

@@ -143,10 +143,7 @@ it('a clock, rows that stay and a decay are refused where they say nothing', () 
     [rare({ every: 0 }), 'policy: minFrequency.decay.every must be an integer from 1 to 536870911'],
     [rare({ every: undefined }), 'policy: minFrequency.decay.every must be an integer'],
     [rare({ x: 1 }), 'policy: minFrequency.decay has no field "x"'],
-    [
-      { ...rare({}), counter: 2 },
-      'policy: with decay of minFrequency a row that counter admitted would lose',
-    ],
+    [{ ...rare({}), counter: 2 }, 'policy: by decay a row that counter admitted would lose its admission'],
   ] as const)
     expect(policyProblem(policy), JSON.stringify(policy)).toContain(message);
   for (const factor of [2 ** -16, 0.5, 1 - 2 ** -16]) expect(policyProblem(rare({ factor }))).toBeUndefined();

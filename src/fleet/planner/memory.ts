@@ -4,8 +4,7 @@
  */
 import { rowFloats as floatsOf, mostSlots, rowStride, ownSlots as slotsOf } from '../../engine/filters.js';
 import type { OptimizerKind } from '../../engine/optimizers.js';
-import { policyOfShard, type TablePolicy } from '../../engine/policies.js';
-import { hasTtl } from '../../engine/policy-checks.js';
+import { hasTtl, policyOfShard, type TablePolicy } from '../../engine/policies.js';
 import type { ScheduleSpec } from '../../engine/schedules.js';
 import { BLOCK_BYTES } from '../../protocol/blocks.js';
 

@@ -5,10 +5,11 @@ import { loadNative } from '../../engine/native.js';
 import {
   decayedSightings,
   type FrequencyPolicy,
+  hasTtl,
   policyOfShard,
   type TablePolicy,
 } from '../../engine/policies.js';
-import { hasTtl, policyProblem } from '../../engine/policy-checks.js';
+import { policyProblem } from '../../engine/policy-checks.js';
 import { shardCount } from '../../protocol/map.js';
 import type { Client } from '../client/client.js';
 import { poolOfTable } from '../client/scan.js';
@@ -84,7 +85,7 @@ export async function plannedEvictions(
   const shards = shardCount(poolOfTable(client.clusterMap, spec));
   const found = { rows: 0, expired: 0, rare: 0, faint: 0, displaced: 0, refused: 0 };
   const { ttl = Number.POSITIVE_INFINITY, ...withoutTtl } = policy;
-  const counted = Array.from({ length: shards }, () => new CountedRows(found));
+  const counted = Array.from({ length: shards }, () => new JudgedRows(found));
   for await (const { keys, rows } of client.scan(name, { select: 'rows', signal: options.signal })) {
     const words = new Uint32Array(rows.buffer, rows.byteOffset, rows.length);
     found.rows += keys.length;
@@ -135,7 +136,7 @@ type RowOutcome = 'expired' | 'rare' | 'faint' | 'refused' | undefined;
 const stays = (outcome: RowOutcome): boolean => outcome === undefined || outcome === 'refused';
 
 /** Rows of a shard. Which of the old ones `keep` holds back is known when all rows are. */
-class CountedRows {
+class JudgedRows {
   private stayed = 0;
   /** Rows older than `ttl`, by their ages: what becomes of them, and what if `ttl` says nothing. */
   private readonly old = new Map<number, { outcome: RowOutcome; kept: RowOutcome; rows: number }[]>();
@@ -164,7 +165,7 @@ class CountedRows {
   }
 }
 
-/** What becomes of a row, as the engine has it (native/engine/rule.h). */
+/** The outcome of a row, as the engine has it (native/engine/rule.h). */
 function outcomeOf(
   { ttl = Number.POSITIVE_INFINITY, minFrequency, l2Below, counter }: TablePolicy,
   age: number,

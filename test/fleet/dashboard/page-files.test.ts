@@ -51,7 +51,7 @@ test('every kind of event has a mark and words, and there are no others', async 
 });
 
 test('numbers are short', async () => {
-  const { brief, bytes, count, duration, percent, plural } = await load('format.js');
+  const { brief, bytes, count, duration, percent, plural, wholeTime } = await load('format.js');
   expect([bytes(0), bytes(1023), bytes(1536), bytes(200 * 2 ** 20)]).toEqual([
     '0 B',
     '1023 B',
@@ -72,6 +72,12 @@ test('numbers are short', async () => {
     '1 min',
     '1.5 h',
     '2 d',
+  ]);
+  expect([86_400, 129_600, 1800, 90].map(wholeTime)).toEqual([
+    '1 day',
+    '36 hours',
+    '30 minutes',
+    '90 seconds',
   ]);
   expect([percent(0.999), percent(1.2), plural(1, 'node'), plural(2, 'node')]).toEqual([
     '99 %',
