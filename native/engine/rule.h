@@ -23,8 +23,9 @@ inline std::uint32_t ageAt(Life life, std::uint32_t clock) {
   return clock > life.last ? std::min(clock - life.last, kMostAge) : 0;
 }
 
-/** What is left of sightings when so many multiples were passed: rounded down once, in whole numbers, so the
- * same on every machine. More multiples never leave more. */
+/** What is left of sightings when so many multiples were passed: rounded once, to the nearest number, so that
+ * a row which is seen once between two of them does not stay at one. The same on every machine. More
+ * multiples never leave more. */
 inline std::uint32_t decayed(std::uint32_t sightings, std::uint32_t factor, std::uint32_t times) {
   using Wide = unsigned __int128;
   std::uint64_t left = 0, part = std::uint64_t{factor} << 48;
@@ -34,7 +35,8 @@ inline std::uint32_t decayed(std::uint32_t sightings, std::uint32_t factor, std:
     left = isFirst ? part : static_cast<std::uint64_t>(Wide{left} * part >> 64);
     isFirst = false;
   }
-  return isFirst ? sightings : static_cast<std::uint32_t>(Wide{left} * sightings >> 64);
+  const Wide half = Wide{1} << 63;
+  return isFirst ? sightings : static_cast<std::uint32_t>((Wide{left} * sightings + half) >> 64);
 }
 
 /** Why a row is gone: it was not seen for long, or was seen seldom, or its norm is low. */
@@ -170,8 +172,7 @@ class Rule {
   }
   /** No step before this one lets the sightings of a row count for less than `rareBelow_`. */
   std::uint64_t rareFrom(Life life) const {
-    const double times =
-        std::log(static_cast<double>(rareBelow_) / life.sightings) / std::log(decay_.factor / 65536.0);
+    const double times = std::log((rareBelow_ - 0.5) / life.sightings) / std::log(decay_.factor / 65536.0);
     // One fewer, because logarithms are rounded.
     const auto least = static_cast<std::uint64_t>(std::max(1.0, std::floor(times) - 1));
     return (life.last / decay_.every + least) * decay_.every;

@@ -362,7 +362,7 @@ class TableModel {
     const std::uint32_t times = clock / decay.every - last / decay.every;
     long double part = 1;
     for (std::uint32_t i = 0; i < std::min(times, 40'000u); i++) part *= decay.factor / 65536.0L;
-    return static_cast<std::uint32_t>(part * seen);
+    return static_cast<std::uint32_t>(part * seen + 0.5L);
   }
   double normOf(const std::vector<float>& row) const {
     double squares = 0;

@@ -185,18 +185,16 @@ export function decayParts({ factor }: Pick<FrequencyDecay, 'factor'>): number {
   return Math.round(factor * DECAY_PARTS);
 }
 
-/** Sightings after so many multiples of `every`; those below `least` are not counted to the end. */
-export function decayedSightings(
-  sightings: number,
-  decay: FrequencyDecay,
-  times: number,
-  least: number,
-): number {
-  const parts = decayParts(decay);
-  let left = sightings;
-  for (let i = 0; i < times && left >= least && left > 0; i++)
-    left = Math.floor((left * parts) / DECAY_PARTS);
-  return left;
+/** Sightings after so many multiples of `every`, rounded once: what the engine finds, to the bit. */
+export function decayedSightings(sightings: number, decay: FrequencyDecay, times: number): number {
+  if (times === 0) return sightings;
+  // Parts of 2^64, rounded down after each multiplication.
+  let [left, part] = [undefined as bigint | undefined, BigInt(decayParts(decay)) << 48n];
+  for (let rest = times; rest > 0; rest = Math.floor(rest / 2)) {
+    if (rest % 2 === 1) left = left === undefined ? part : (left * part) >> 64n;
+    part = (part * part) >> 64n;
+  }
+  return Number((left! * BigInt(sightings) + (1n << 63n)) >> 64n);
 }
 
 /** The policy for one of so many shards: its part of `keep`, of `maxRows` and of the filter's capacity. */

@@ -176,8 +176,14 @@ it('a table keeps its clock, and changes what it keeps and how sightings decay',
   expect(text(steps!, { ttl: 5, keep: 7, minFrequency })).toBeUndefined();
 });
 
-it('sightings decay by parts of 65,536, and are rounded down each time', () => {
+it('sightings decay by parts of 65,536, and are rounded once', () => {
   const decay = (factor: number) => ({ factor, every: 10 });
+  const after = (times: number, factor = 0.5) => decayedSightings(100, decay(factor), times);
+  expect([0, 1, 2, 3, 4, 7, 8].map((times) => after(times))).toEqual([100, 50, 25, 13, 6, 1, 0]);
+  expect([after(1, 0.99), after(2, 0.99), after(50, 0.99)]).toEqual([99, 98, 61]);
+  expect(after(10 ** 9)).toBe(0);
+  expect(decayedSightings(2 ** 31, decay(65_535 / 65_536), 1)).toBe(2 ** 31 - 2 ** 15);
+});
   const after = (times: number, factor = 0.5) => decayedSightings(100, decay(factor), times, 0);
   expect([0, 1, 2, 3, 4].map((times) => after(times))).toEqual([100, 50, 25, 12, 6]);
   expect([after(1, 0.99), after(2, 0.99), after(3, 0.99)]).toEqual([99, 98, 97]);

@@ -180,7 +180,7 @@ function outcomeOf(
 
 function isSeldom({ sightings: least, decay }: FrequencyPolicy, age: number, sightings: number): boolean {
   if (sightings < least || !decay) return sightings < least;
-  return decayedSightings(sightings, decay, Math.round(age / decay.every), least) < least;
+  return decayedSightings(sightings, decay, Math.round(age / decay.every)) < least;
 }
 
 function isFaint(values: Float32Array, norm: number): boolean {

@@ -19,6 +19,7 @@ import { SENDER_MUTANTS } from './senders.js';
 import { SETTING_MUTANTS } from './settings.js';
 import { STORAGE_MUTANTS } from './storage.js';
 import { STREAM_MUTANTS } from './streams.js';
+import { TIME_MUTANTS } from './time.js';
 import { TURN_MUTANTS } from './turns.js';
 import { VANISHING_MUTANTS } from './vanishing.js';
 
@@ -43,5 +44,6 @@ export const MUTANTS: readonly Mutant[] = [
   ...EVICTION_MUTANTS,
   ...COUNT_MUTANTS,
   ...SCORE_MUTANTS,
+  ...TIME_MUTANTS,
   ...PURGE_MUTANTS,
 ];

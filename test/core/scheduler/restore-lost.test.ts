@@ -234,9 +234,11 @@ describe('restore --only-lost', () => {
     expect(cluster.scheduler!.status().redundancy).toBe('lost');
   });
 
-  it('refuses a checkpoint whose rows have scores where those of the job have none, or the reverse', () => {
-    const [scored, unscored] = [{ maxRows: 9, score: true as const }, { maxRows: 9 }];
-    for (const policy of [scored, unscored]) {
+  it.each<[string, TablePolicy, TablePolicy]>([
+    ['scores where those of the job have none', { maxRows: 9, score: true }, { maxRows: 9 }],
+    ['seconds where those of the job have steps', { ttl: 9, clock: 'seconds' }, { ttl: 9 }],
+  ])('refuses a checkpoint whose rows have %s, or the reverse', (_, one, other) => {
+    for (const policy of [one, other]) {
       lost({ tables: [{ ...tableSpec('t'), policy }] });
       const draft = cluster.place.manifests[0]!;
       const ask = (saved: TablePolicy) => {
@@ -244,9 +246,9 @@ describe('restore --only-lost', () => {
         cluster.place.manifests.push({ ...draft, number: 90 + nextId, tables });
         return reload(nextId, 90 + nextId++);
       };
-      expect(ask(policy === scored ? unscored : scored)).toMatchObject({
+      expect(ask(policy === one ? other : one)).toMatchObject({
         code: 'BAD_ARGUMENT',
-        message: expect.stringContaining('one of both has no policy or no score'),
+        message: expect.stringContaining('one of both has no policy, no score or another clock'),
       });
       expect(ask({ ...policy, ttl: 500 }).code).toBeUndefined();
       cluster.close();
