@@ -320,7 +320,7 @@ function segmentOf({ tables, sessions, position }: StoreEffect): StoredSegment {
   return { tables: rows, sessions, position, bytes, sha256, torn: false };
 }
 
-/** What a PS reads of a file: arrays that are views of its bytes. */
+/** The answer to a PS that reads a file: its arrays are views of the bytes of the file. */
 function contentOf({ tables, sessions }: StoredSegment): Omit<FetchedFile, 'kind' | 'token'> {
   const floats = (rows: SegmentTable['rows'], from: number, to?: number): Float32Array => {
     const parts = rows.map(({ row }) => row.subarray(from, to));

@@ -36,20 +36,20 @@ export interface FetchedTable {
   filter?: FetchedFilter | undefined;
 }
 
+/** The file that an effect `fetch` asked for, as it was stored. */
 export interface FetchedFile {
   kind: 'fetched';
   token: number;
   tables: readonly FetchedTable[];
   sessions?: readonly DedupEntry[];
   /**
-   * The bytes that arrays of `tables` are views of. They are the node's, which discards them when the rows are
-   * in the shard, or when nobody wants them any more.
+   * The bytes that arrays of `tables` are views of. They are the node's, which discards them when the rows
+   * are in the shard, or when nobody wants them any more.
    */
   content?: Uint8Array;
 }
 
 export type FetchAnswer =
-  /** The file that an effect `fetch` asked for, as it was stored. */
   | FetchedFile
   | { kind: 'fetchFailed'; token: number; code: ErrorCode; message: string };
 

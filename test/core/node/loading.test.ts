@@ -200,7 +200,7 @@ describe('shards that a node loads', () => {
     expect(loading.isBusy).toBe(true);
     now += 1;
     expect(loading.isBusy).toBe(false);
-    // They may be slow, but parities wait no longer.
+    // Parities no longer wait for shards that come this slowly.
     marked[1] = {};
     loading.tick();
     expect(loading.isBusy).toBe(false);
