@@ -5,6 +5,7 @@
  * such that a restored job trains each of them once.
  */
 import type { FetchedFilter } from '../core/node/loaded-filters.js';
+import type { FetchedFile } from '../core/node/loading.js';
 import type { FetchEffect, StoreEffect } from '../core/shared/outbox.js';
 import { checkpointFolder, checkpointOfSegment, type SegmentRef } from '../protocol/checkpoints.js';
 import type { DedupEntry, Message } from '../protocol/messages.js';
@@ -142,19 +143,7 @@ export class Saves implements CheckpointSide {
       const failed = { kind: 'fetchFailed' as const, token, code: 'PLACE_FAILED' as const, message: 'no' };
       const file = this.files.get(segment.name);
       if (fails || !file) return cluster.answerNode(index, actor, failed);
-      const tables = [...file.tables].map(([name, { dim, rows, removed, filter }]) => {
-        const width = rows[0]?.row.length ?? dim;
-        const values = new Float32Array(rows.length * dim);
-        const state = new Float32Array(rows.length * (width - dim));
-        for (const [i, { row }] of rows.entries()) {
-          values.set(row.subarray(0, dim), i * dim);
-          state.set(row.subarray(dim), i * (width - dim));
-        }
-        const keys = BigUint64Array.from(rows, ({ key }) => key);
-        return { name, keys, values, state, removed: BigUint64Array.from(removed), filter };
-      });
-      const { sessions } = file;
-      cluster.answerNode(index, actor, { kind: 'fetched', token, tables, ...(sessions && { sessions }) });
+      cluster.answerNode(index, actor, { kind: 'fetched', token, ...contentOf(file) });
     });
   }
 
@@ -329,6 +318,46 @@ function segmentOf({ tables, sessions, position }: StoreEffect): StoredSegment {
   if (sessions) for (const char of JSON.stringify(sessions)) mix(char.charCodeAt(0));
   const sha256 = (hash >>> 0).toString(16);
   return { tables: rows, sessions, position, bytes, sha256, torn: false };
+}
+
+/** The answer to a PS that reads a file: its arrays are views of the bytes of the file. */
+function contentOf({ tables, sessions }: StoredSegment): Omit<FetchedFile, 'kind' | 'token'> {
+  const floats = (rows: SegmentTable['rows'], from: number, to?: number): Float32Array => {
+    const parts = rows.map(({ row }) => row.subarray(from, to));
+    const all = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0));
+    for (const [i, part] of parts.entries()) all.set(part, i * part.length);
+    return all;
+  };
+  const read = [...tables].map(([name, { dim, rows, removed, filter }]) => ({
+    name,
+    keys: BigUint64Array.from(rows, ({ key }) => key),
+    values: floats(rows, 0, dim),
+    state: floats(rows, dim),
+    removed: BigUint64Array.from(removed),
+    filter: filter && { ...filter },
+  }));
+  const padded = (bytes: number): number => Math.ceil(bytes / 8) * 8;
+  const arrays = read.flatMap(({ keys, values, state, removed, filter }) => [
+    ...[keys, values, state, removed],
+    ...(filter ? [filter.slots, filter.counters] : []),
+  ]);
+  const content = new Uint8Array(arrays.reduce((sum, { byteLength }) => sum + padded(byteLength), 0));
+  let at = 0;
+  const inside = <A extends Uint8Array | Float32Array | BigUint64Array>(array: A): A => {
+    const { buffer, byteOffset, byteLength, length } = array;
+    content.set(new Uint8Array(buffer, byteOffset, byteLength), at);
+    const Kind = array.constructor as new (buffer: ArrayBuffer, at: number, length: number) => A;
+    const view = new Kind(content.buffer, at, length);
+    at += padded(byteLength);
+    return view;
+  };
+  for (const table of read) {
+    for (const part of ['values', 'state'] as const) table[part] = inside(table[part]);
+    for (const part of ['keys', 'removed'] as const) table[part] = inside(table[part]);
+    const { filter } = table;
+    if (filter) [filter.slots, filter.counters] = [inside(filter.slots), inside(filter.counters)];
+  }
+  return { tables: read, content, ...(sessions && { sessions }) };
 }
 
 function wordsOf(row: Float32Array): Uint32Array {

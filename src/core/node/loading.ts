@@ -22,7 +22,7 @@ import { rowsAt } from './rows.js';
 const FILES_AT_ONCE = 4;
 /**
  * Parities are not built until no file has come for so long: building them would slow the shards that are
- * still to be loaded.
+ * still to be loaded. A node that has loaded its own shards waits for those of the others in the same way.
  */
 const PATIENCE_MS = 1000;
 
@@ -36,12 +36,22 @@ export interface FetchedTable {
   filter?: FetchedFilter | undefined;
 }
 
-export type FetchAnswer =
-  /** The file that an effect `fetch` asked for, as it was stored. */
-  | { kind: 'fetched'; token: number; tables: readonly FetchedTable[]; sessions?: readonly DedupEntry[] }
-  | { kind: 'fetchFailed'; token: number; code: ErrorCode; message: string };
+/** The file that an effect `fetch` asked for, as it was stored. */
+export interface FetchedFile {
+  kind: 'fetched';
+  token: number;
+  tables: readonly FetchedTable[];
+  sessions?: readonly DedupEntry[];
+  /**
+   * The bytes that arrays of `tables` are views of. They are the node's, which discards them when the rows
+   * are in the shard, or when nobody wants them any more.
+   */
+  content?: Uint8Array;
+}
 
-type Fetched = FetchAnswer & { kind: 'fetched' };
+export type FetchAnswer =
+  | FetchedFile
+  | { kind: 'fetchFailed'; token: number; code: ErrorCode; message: string };
 
 /** A file, with the shard that it belongs to in the checkpoint. */
 interface LoadedFile {
@@ -60,7 +70,7 @@ interface ShardLoad {
   /** Index of the file that is read next; `next` or more. */
   wanted: number;
   /** Files that came before an older one, by their index: from `next` on, below `wanted`. */
-  early: Map<number, Fetched>;
+  early: Map<number, FetchedFile>;
   /** De-duplication state of the newest file that is in the shard; the last file of a shard has one. */
   sessions: readonly DedupEntry[] | undefined;
   /** True: no file is read until the scheduler asks again. */
@@ -73,11 +83,16 @@ export class Loading {
   /** Files on their way, by their token. */
   private readonly reading = new Map<number, { load: ShardLoad; index: number }>();
   private nextToken = 1;
-  /** Milliseconds of the last file that came, or that was asked for while no other was on its way. */
-  private busyAt = 0;
+  /**
+   * Milliseconds of the last file that came, or that was asked for while no other was on its way, or of the
+   * last shard that another node has loaded.
+   */
+  private busyAt = Number.NEGATIVE_INFINITY;
+  /** Shards that the map marks as to be loaded. */
+  private marked = 0;
 
   constructor(
-    private readonly host: Pick<NodeHost, 'now' | 'out' | 'map'>,
+    private readonly host: Pick<NodeHost, 'now' | 'out' | 'map' | 'discard'>,
     private readonly owners: Pick<Owners, 'at'>,
     private readonly native: Pick<NativeAddon, 'partition'>,
   ) {}
@@ -103,9 +118,17 @@ export class Loading {
     this.pump();
   }
 
-  /** Rows of data shards are coming. */
+  /** Rows of data shards are coming, here or to other nodes that load at the same time. */
   get isBusy(): boolean {
-    return this.reading.size > 0 && this.host.now - this.busyAt < PATIENCE_MS;
+    return (this.reading.size > 0 || this.marked > 0) && this.host.now - this.busyAt < PATIENCE_MS;
+  }
+
+  /** Looks at the shards that other nodes load. A node that does not wait already does not begin to. */
+  tick(): void {
+    let marked = 0;
+    for (const { data } of this.host.map.groups) for (const { restore } of data) if (restore) marked++;
+    if (this.isBusy && marked !== this.marked) this.busyAt = this.host.now;
+    this.marked = marked;
   }
 
   /** Bytes of files that are on their way, or wait for an older one. */
@@ -128,6 +151,7 @@ export class Loading {
   /** Forgets the files of this load that are on their way. */
   private forget(load: ShardLoad): void {
     for (const [token, file] of this.reading) if (file.load === load) this.reading.delete(token);
+    for (const file of load.early.values()) this.discard(file);
     load.early.clear();
     load.wanted = load.next;
   }
@@ -157,7 +181,7 @@ export class Loading {
 
   onFetch(answer: FetchAnswer): void {
     const file = this.reading.get(answer.token);
-    if (!file) return;
+    if (!file) return this.discard(answer);
     this.reading.delete(answer.token);
     this.busyAt = this.host.now;
     const { load, index } = file;
@@ -176,7 +200,13 @@ export class Loading {
       if (problem) return this.fail(load, problem, `${load.files[load.next]!.segment.name} cannot be loaded`);
       load.early.delete(load.next++);
       load.sessions = file.sessions;
+      this.discard(file);
     }
+  }
+
+  /** Nobody has views of the file any more: the engine has copied what it needs. */
+  private discard(file: FetchAnswer): void {
+    if (file.kind === 'fetched' && file.content) this.host.discard(file.content);
   }
 
   private take(load: ShardLoad, tables: readonly FetchedTable[]): ErrorCode | undefined {

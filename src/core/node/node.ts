@@ -380,6 +380,7 @@ export class PsNode {
     host.now = now;
     const [owners, sinks] = [this.owners.all(), this.sinks.all()];
     const lacking = isLacking(owners, sinks);
+    this.loading.tick();
     const decoding = this.loading.isBusy || owners.some((owner) => owner.decoding);
     host.pace.tick(
       now,

@@ -68,8 +68,8 @@ export class PlaceFiles {
     const problem = segmentProblem(segment, { kind: 'full job', tables: map.tables }, shard, false);
     if (problem !== undefined) throw bad(ref.name, problem);
     this.fetchedBytes += ref.bytes;
-    const { tables, sessions } = segment;
-    return { kind: 'fetched', token, tables, ...(sessions && { sessions }) };
+    const { tables, sessions, content } = segment;
+    return { kind: 'fetched', token, tables, content, ...(sessions && { sessions }) };
   }
 
   close(): Promise<void> {

@@ -111,6 +111,12 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     to: 'load.early.set(load.next, answer)',
   },
   {
+    name: 'restore: the bytes of a file are discarded when it comes',
+    file: 'node/loading',
+    from: 'load.early.set(index, answer);',
+    to: 'load.early.set(index, answer); this.discard(answer);',
+  },
+  {
     name: 'restore: parities of shards that are loaded count as complete',
     file: 'placement/form',
     from: 'const init = data.every((entry) => entry.init);',

@@ -44,6 +44,11 @@ export async function storeSegment(
   return { name, bytes, sha256, rows: rowsOf(tables) };
 }
 
+/** A segment, and the bytes that its arrays are views of. */
+export interface SegmentFile extends Segment {
+  content: Uint8Array;
+}
+
 /**
  * Reads a segment that a manifest lists, and checks its size, SHA-256, structure and number of rows.
  * @throws BAD_CHECKPOINT with its name and what is wrong, PLACE_FAILED, ABORTED
@@ -52,7 +57,7 @@ export async function readSegment(
   place: Place,
   { name, bytes, sha256, rows }: SegmentRef,
   signal?: AbortSignal | undefined,
-): Promise<Segment> {
+): Promise<SegmentFile> {
   const file = await orMissing(place.get(name, { atMost: bytes, signal }));
   if (!file) throw bad(name, 'the file is missing');
   if (file.byteLength !== bytes) {
@@ -62,7 +67,7 @@ export async function readSegment(
   const segment = decodeSegment(file, name);
   const found = segment.tables.reduce((sum, { keys }) => sum + keys.length, 0);
   if (found !== rows) throw bad(name, `${found} rows where the manifest says ${rows}`);
-  return segment;
+  return { ...segment, content: file };
 }
 
 /** The file; undefined when there is none. */

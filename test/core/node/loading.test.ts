@@ -14,6 +14,11 @@ let sent: Message[] = [];
 /** Files in the order in which they were put into their shards: shard and first key. */
 let taken: string[] = [];
 let status: number = PushStatus.APPLIED;
+/** Files whose bytes were discarded. */
+let discarded: string[] = [];
+const nameOf = new Map<Uint8Array, string>();
+/** The marks of the map: shards that are to be loaded. */
+let marked: { restore?: number }[] = [];
 let loading: Loading;
 
 function ownerOf(m: number): Owner {
@@ -39,12 +44,21 @@ function ownerOf(m: number): Owner {
 
 beforeEach(() => {
   [now, fetches, sent, taken, status] = [0, [], [], [], PushStatus.APPLIED];
+  [discarded, marked] = [[], []];
   const owners = [0, 1, 2].map(ownerOf);
   const host = {
     get now() {
       return now;
     },
-    map: { tables: [{ id: 0, name: 't' }], pools: [{ name: 'embedding' }] },
+    get map() {
+      const groups = [{ data: marked }];
+      return { tables: [{ id: 0, name: 't' }], pools: [{ name: 'embedding' }], groups };
+    },
+    // Bytes that are discarded too early turn to garbage.
+    discard: (bytes: Uint8Array) => {
+      bytes.fill(0xa5);
+      discarded.push(nameOf.get(bytes)!);
+    },
     out: {
       fetchFile: (effect: FetchEffect) => fetches.push(effect),
       send: (_: number, message: Message) => sent.push(message),
@@ -68,10 +82,12 @@ function arrive(name: string, code?: 'PLACE_FAILED', removed?: BigUint64Array): 
   const [{ token }] = fetches.splice(at, 1) as [FetchEffect];
   if (code) return loading.onFetch({ kind: 'fetchFailed', token, code, message: `${name} ${code}` });
   const nothing = new Float32Array(0);
-  const keys = BigUint64Array.of(BigInt(name.at(-1)!));
+  const content = new Uint8Array(8);
+  nameOf.set(content, name);
+  const keys = new BigUint64Array(content.buffer).fill(BigInt(name.at(-1)!));
   const tables = [{ name: 't', keys, values: nothing, state: nothing, ...(removed && { removed }) }];
   const isLast = name.endsWith(`/${FILES - 1}`);
-  loading.onFetch({ kind: 'fetched', token, tables, ...(isLast && { sessions: [] }) });
+  loading.onFetch({ kind: 'fetched', token, tables, content, ...(isLast && { sessions: [] }) });
 }
 
 describe('shards that a node loads', () => {
@@ -134,6 +150,64 @@ describe('shards that a node loads', () => {
     expect(sent.length).toBe(1);
     load(0);
     expect(names().filter((name) => name === '0/0').length).toBe(1);
+  });
+
+  it('discard the bytes of a file when its rows are in the shard, and not before', () => {
+    load(0);
+    arrive('0/2');
+    arrive('0/1');
+    expect(discarded).toEqual([]);
+    arrive('0/0');
+    expect(taken).toEqual(['0/0', '0/1', '0/2']);
+    expect(discarded).toEqual(['0/0', '0/1', '0/2']);
+  });
+
+  it('discard the bytes of files that nobody wants any more, each once', () => {
+    load(0);
+    arrive('0/2');
+    arrive('0/0', 'PLACE_FAILED');
+    expect(discarded).toEqual(['0/2']);
+    arrive('0/1');
+    expect(discarded).toEqual(['0/2', '0/1']);
+    load(0);
+    status = PushStatus.MEMORY_LIMIT;
+    arrive('0/0');
+    expect(discarded).toEqual(['0/2', '0/1', '0/0']);
+    status = PushStatus.APPLIED;
+    load(0);
+    arrive('0/0');
+    arrive('0/2');
+    loading.dropped(ownerOf(0));
+    expect(discarded).toEqual(['0/2', '0/1', '0/0', '0/0', '0/2']);
+    expect(loading.fileBytes).toBe(0);
+  });
+
+  it('keep parities waiting as long as other nodes have loaded one after the other, too', () => {
+    marked = [{ restore: 1 }, { restore: 1 }, { restore: 1 }, {}];
+    now = 10_000;
+    loading.tick();
+    // This node loads nothing, so it does not wait for the others.
+    marked[2] = {};
+    loading.tick();
+    expect(loading.isBusy).toBe(false);
+    load(0);
+    for (const name of ['0/0', '0/1', '0/2']) arrive(name);
+    expect(loading.isBusy).toBe(true);
+    now += 999;
+    marked[0] = {};
+    loading.tick();
+    now += 999;
+    expect(loading.isBusy).toBe(true);
+    now += 1;
+    expect(loading.isBusy).toBe(false);
+    // Parities no longer wait for shards that come this slowly.
+    marked[1] = {};
+    loading.tick();
+    expect(loading.isBusy).toBe(false);
+    load(1);
+    expect(loading.isBusy).toBe(true);
+    for (const name of ['1/0', '1/1', '1/2']) arrive(name);
+    expect(loading.isBusy).toBe(false);
   });
 
   it('keep parities waiting as long as files come', () => {

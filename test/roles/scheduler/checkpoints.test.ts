@@ -3,6 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
+import type { FetchAnswer, FetchedFile } from '../../../src/core/node/loading.js';
+import type { StoreAnswer } from '../../../src/core/node/saving.js';
 import { poolsFor } from '../../../src/core/placement/job.js';
 import type { Client } from '../../../src/library/client/client.js';
 import { setSavePlan } from '../../../src/library/tools/checkpoints.js';
@@ -260,7 +262,7 @@ it('a file that removes rows names their keys to the engine', async () => {
   const place = await openPlace(url);
   const name = '000001/0123abcd-g0-m0-0.safetensors';
   const segment = await storeSegment(place, name, [{ ...table, removed: [firstKeys(1)] }], [], home);
-  const answer = await new Promise((resolve) => {
+  const answer = await new Promise<StoreAnswer | FetchAnswer>((resolve) => {
     const files = new PlaceFiles(resolve);
     onTestFinished(() => files.close());
     const of = { pool: 'embedding', group: 0, member: 0 };
@@ -268,6 +270,11 @@ it('a file that removes rows names their keys to the engine', async () => {
   });
   const fetched = { name: 'counts', keys: new BigUint64Array(), removed: firstKeys(1) };
   expect(answer).toMatchObject({ token: 1, tables: [fetched] });
+  // The node discards the memory of the file, and nothing else.
+  const { tables, content } = answer as FetchedFile;
+  expect(content!.byteLength).toBe(segment.bytes);
+  expect(content!.buffer.byteLength).toBe(segment.bytes);
+  expect(tables[0]!.removed!.buffer).toBe(content!.buffer);
 });
 
 it('a checkpoint that is damaged is not loaded, and status says why', async () => {
