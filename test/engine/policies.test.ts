@@ -184,10 +184,3 @@ it('sightings decay by parts of 65,536, and are rounded once', () => {
   expect(after(10 ** 9)).toBe(0);
   expect(decayedSightings(2 ** 31, decay(65_535 / 65_536), 1)).toBe(2 ** 31 - 2 ** 15);
 });
-  const after = (times: number, factor = 0.5) => decayedSightings(100, decay(factor), times, 0);
-  expect([0, 1, 2, 3, 4].map((times) => after(times))).toEqual([100, 50, 25, 12, 6]);
-  expect([after(1, 0.99), after(2, 0.99), after(3, 0.99)]).toEqual([99, 98, 97]);
-  expect(after(10 ** 9)).toBe(0);
-  expect(decayedSightings(100, decay(0.5), 10, 30)).toBe(25);
-  expect(decayedSightings(2 ** 31, decay(65_535 / 65_536), 1, 0)).toBe(2 ** 31 - 2 ** 15);
-});

@@ -76,6 +76,11 @@ export class NodeHost implements OwnerHost {
     this.gone = this.gone.by(map);
   }
 
+  /** The newest second, for a heartbeat. */
+  get heardTime(): { seconds?: number } {
+    return this.seconds > 0 ? { seconds: this.seconds } : {};
+  }
+
   /** A member of a group was lost, or has moved. */
   disturbed(): void {
     this.pace.disturbed(this.now);

@@ -403,11 +403,10 @@ export class PsNode {
   private heartbeat(now: number, owners: readonly Owner[], sinks: readonly Sink[]): void {
     const report = this.reporter.report(now, owners, sinks);
     if (!report) return;
-    const { inc, map, memory } = this;
-    const { seconds } = this.host;
-    const set = { ...(memory.limitBytes > 0 && { limit: memory.limitBytes }), ...(seconds > 0 && { seconds }) };
-    const told = { inc, epoch: map.epoch, bytes: memory.usedBytes, ...set, ...report };
-    this.host.out.send(SCHEDULER, { t: 'heartbeat', ...told });
+    const { inc, map, memory, host } = this;
+    const limit = memory.limitBytes > 0 && { limit: memory.limitBytes };
+    const told = { inc, epoch: map.epoch, bytes: memory.usedBytes, ...limit, ...report };
+    host.out.send(SCHEDULER, { t: 'heartbeat', ...told, ...host.heardTime });
   }
 
   ownerAt(g: number, m: number): Owner | undefined {

@@ -246,7 +246,8 @@ function checkTables(pool: string, map: ClusterMap, { number, tables }: Checkpoi
       const text = `this job has no table "${saved.name}" as checkpoint ${number} has it`;
       throw new KintsugiError(
         'BAD_ARGUMENT',
-        `${text}: dim, pool or optimizer differ, one of both has no policy, no score or another clock, or it is missing`,
+        `${text}: dim, pool or optimizer differ, one of both has no policy, no score or another clock, ` +
+          'or it is missing',
       );
     }
   }
