@@ -54,9 +54,7 @@ export class Control implements SchedulerSide {
     this.storage = newDisk('sim', k + r, pools);
   }
 
-  /**
-   * The state on its disk. A crash loses writes that are not finished, and the effects that wait for them.
-   */
+  /** The state on its disk. A crash loses writes that are not finished, and effects that wait for them. */
   get disk(): DurableState {
     return this.storage.state;
   }

@@ -85,7 +85,9 @@ describe('a schedule that found something', () => {
   });
 
   it('completes: a job restored from a checkpoint that was made after a loss makes checkpoints', () => {
-    expect(new World(2811006770, { turns: 0, filters: false, evictions: 0 }, native).run()).toMatchObject({
+    expect(
+      new World(2811006770, { turns: 0, filters: false, seconds: false, evictions: 0 }, native).run(),
+    ).toMatchObject({
       result: 'complete',
       message: '',
     });

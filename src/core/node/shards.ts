@@ -42,6 +42,7 @@ export class Shards {
       // the coefficients of parity 0.
       const r = Math.max(1, map.pools[group.pool]?.r ?? 0);
       const shard = this.native.createShard(this.memory, m, group.data.length, r);
+      shard.tell(this.host.seconds, 0);
       this.owners.add(new Owner(group, m, entry, shard, this.host));
     }
   }

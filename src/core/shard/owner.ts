@@ -67,7 +67,6 @@ export class Owner implements StreamOwner, RecoveryOwner, PulledShard {
     this.gen = entry.gen;
     this.born = entry.init;
     this.restores = entry.restore === true;
-    native.tell(host.seconds, 0);
     this.tables = new ShardTables(native, group.pool, group.id, member);
     this.stream = new Stream(this, host);
     this.replicas = new ShardReplicas(this, host);

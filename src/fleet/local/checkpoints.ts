@@ -186,8 +186,9 @@ export class RunCheckpoints {
   }
 
   /** The report of a run whose processes have ended since it was made: the place may have one more. */
-  async atEnd({ checkpoints }: { checkpoints: CheckpointsReport | null }): Promise<CheckpointsReport | null> {
-    return checkpoints && { ...checkpoints, newest: await newestIn(checkpoints.place) };
+  async atEnd<R extends { checkpoints: CheckpointsReport | null }>(report: R): Promise<R> {
+    const { checkpoints: before } = report;
+    return before ? { ...report, checkpoints: { ...before, newest: await newestIn(before.place) } } : report;
   }
 }
 

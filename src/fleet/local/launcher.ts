@@ -121,8 +121,7 @@ class LocalJob {
       this.display.end();
       await this.client?.close();
       await this.processes.stop();
-      // Scheduled checkpoints went on after the one of the end.
-      return { ...run, report: { ...run.report, checkpoints: await this.checkpoints.atEnd(run.report) } };
+      return { ...run, report: await this.checkpoints.atEnd(run.report) };
     } catch (error) {
       this.display.end();
       if (error instanceof JobKilled) throw await this.killed(error);

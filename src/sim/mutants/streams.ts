@@ -159,7 +159,7 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
   {
     name: 'acknowledge a duplicate before its original is committed',
     file: 'shard/owner',
-    from: 'if (cseq <= this.stream.committedDedup.last(client))',
+    from: 'if (cseq <= committedDedup.last(client))',
     to: 'if (true)',
   },
   { name: 'no contiguity', file: 'shard/owner', from: 'if (cseq > last + 1)', to: 'if (false)' },

@@ -5,8 +5,8 @@ export const TIME_MUTANTS: readonly Mutant[] = [
   {
     name: 'time: the scheduler tells no seconds',
     file: 'scheduler/job-time',
-    from: 'if (whole === 0) return;',
-    to: 'return;',
+    from: 'whole === 0',
+    to: 'true',
   },
   {
     name: 'time: shards hear of no second',
@@ -29,8 +29,8 @@ export const TIME_MUTANTS: readonly Mutant[] = [
   {
     name: 'time: a scheduler that takes over begins at zero',
     file: 'scheduler/job-time',
-    from: 'if (seconds > this.seconds) this.seconds = seconds;',
-    to: '',
+    from: 'seconds > this.seconds',
+    to: 'false',
     scenario: {
       test: 'test/core/scheduler/job-time.test.ts',
       because: 'the end of a schedule waits until it has caught up',
@@ -48,8 +48,8 @@ export const TIME_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'time: a new owner begins at zero',
-    file: 'shard/owner',
-    from: 'native.tell(host.seconds, 0);',
+    file: 'node/shards',
+    from: 'shard.tell(this.host.seconds, 0);',
     to: '',
     scenario: {
       test: 'test/core/node/time.test.ts',
