@@ -139,8 +139,8 @@ void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
   std::sort(slots.begin(), slots.end());
 }
 
-// Those of all rows that were seen last are known by some of them, which are looked at a few times within a
-// ttl. So a row goes that is older than about so many; and the number of rows itself is never passed.
+// A sample of the rows, which is taken some times within a ttl, says from which step on a row is one of so
+// many that were seen last. It may say too early a step, and the number of rows itself is never passed.
 std::uint32_t Table::keptFrom(std::uint32_t clock) {
   const std::uint32_t ttl = rule_.keptTtl();
   if (!ttl || index_.size() <= rule_.keep()) return 0;
@@ -150,7 +150,7 @@ std::uint32_t Table::keptFrom(std::uint32_t clock) {
   for (std::uint32_t slot = first_ + clock % step; slot < extent_; slot += step)
     if (tags()[slot]) seen.push_back(lifeOf(slot).last);
   std::sort(seen.begin(), seen.end(), std::greater<>());
-  // Of so few rows, some more than their part may be among the newest; of all rows, none more.
+  // A sample may have some more of the newest than their part. All rows have their part.
   const double part = static_cast<double>(rule_.keep()) / static_cast<double>(index_.size()),
                count = static_cast<double>(seen.size()),
                spread = step > 1 ? 2 * std::sqrt(count * part * (1 - part)) : 0;

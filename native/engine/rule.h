@@ -23,7 +23,7 @@ inline std::uint32_t ageAt(Life life, std::uint32_t clock) {
   return clock > life.last ? std::min(clock - life.last, kMostAge) : 0;
 }
 
-/** What is left of sightings when so many multiples were passed: rounded once, to the nearest number, so that
+/** Sightings that are left when so many multiples were passed: rounded once, to the nearest number, so that
  * a row which is seen once between two of them does not stay at one. The same on every machine. More
  * multiples never leave more. */
 inline std::uint32_t decayed(std::uint32_t sightings, std::uint32_t factor, std::uint32_t times) {
@@ -98,7 +98,7 @@ class Rule {
    * away, and until then they are there. 0: no such rows. */
   std::uint32_t keptTtl() const { return keep_ ? ttl_ : 0; }
   std::uint32_t keep() const { return keep_; }
-  /** What the sightings of a row count for at this clock. */
+  /** The number that the sightings of a row count for at this clock. */
   std::uint32_t sightingsOf(Life life, std::uint32_t clock) const { return leftOf(life, clock, decay_); }
   /** Why a row is gone at this clock. */
   Gone goneFor(const LivingRow& row, std::uint32_t clock) const {

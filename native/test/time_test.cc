@@ -251,7 +251,7 @@ TEST(what_a_decaying_rule_let_go_stays_gone) {
   const std::uint32_t passed = shard->table(spec.id)->clock() / 100;
   while (shard->table(spec.id)->clock() / 100 < passed + 1) pushed(*shard, gradients(spec, {1}));
   CHECK(isNew(*shard, spec, 650));
-  // Nothing goes by the new rule.
+  // No row goes by the new rule.
   set(*shard, spec, {1000, 0, 0, 0});
   for (int push = 0; push < 40; push++) {
     pushed(*shard, gradients(spec, {1}));
@@ -277,7 +277,7 @@ TEST(a_burst_does_not_pass_what_is_kept) {
     for (std::uint64_t i = 0; i < 10; i++) step(range(100 + i * 80, 80));
     for (int i = 0; i < 200; i++) {
       step({1});
-      // What `keep` holds is there, and what is past its ttl is there until a sweep takes it.
+      // Rows that `keep` holds are there, and others past their ttl until a sweep takes them.
       if (i == 50) shard = recovered(*shard, spec);
       CHECK(rowsIn(*shard, spec) >= 300);
       for (const std::uint64_t key : range(660, 240)) CHECK(!isNew(*shard, spec, key));
