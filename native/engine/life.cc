@@ -12,6 +12,11 @@ namespace kintsugi {
 
 /** Within a ttl every run has its turn so many times, and is looked at if a row of it may be gone. */
 static constexpr std::uint32_t kSweeps = 128;
+/** Runs that a push looks at, at least, until every one was looked at: what is known of them saves requests
+ * from reading lives. */
+static constexpr std::uint64_t kFirstTurns = 64;
+/** Rows whose lives are fetched ahead. */
+static constexpr std::size_t kAhead = 48;
 /** Rows that a push evicts at most for each of its keys, beside `leastSwept`; and slots that it looks at
  * for each, beyond one run. */
 static constexpr std::size_t kSweptPerKey = 2, kLooksPerKey = 8;
@@ -76,9 +81,10 @@ void Table::changeLife(std::uint32_t slot, Life life, std::uint32_t place) {
 std::uint32_t Table::turns(std::uint32_t clock) const {
   const std::uint32_t runs = runCount() - firstRun(), ttl = rule_.leastTtl();
   if (!ttl || rule_.hasLines()) return runs;
+  const std::uint64_t least = visited_ < runs ? kFirstTurns : 1;
   const std::uint64_t steps = spec_.policy.seconds ? clock - std::min(clock, sweptAt_) : 1;
-  return static_cast<std::uint32_t>(
-      std::min(std::uint64_t{runs} * kSweeps * steps / ttl + 1, std::uint64_t{runs}));
+  const std::uint64_t turns = std::max(std::uint64_t{runs} * kSweeps * steps / ttl + 1, least);
+  return static_cast<std::uint32_t>(std::min(turns, std::uint64_t{runs}));
 }
 
 void Table::advance() {
@@ -283,6 +289,7 @@ void Shard::admit(const RequestTable& r, const Plan& plan, RowSteps& steps) {
   const std::uint32_t least = t.rule().admitAt();
   if (least < 2) return;
   const auto isAdmitted = [&](std::size_t i) {
+    if (i + kAhead < distinct) t.prefetchLife(plan.slots[i + kAhead]);
     const std::uint32_t slot = plan.slots[i];
     return t.isAdmitted(slot) || std::uint64_t{t.lifeOf(slot).sightings} + sightings_[i] >= least;
   };
@@ -321,6 +328,7 @@ void Shard::seeRows(const Plan& plan, std::size_t distinct) {
   Table& t = *plan.table;
   const std::uint32_t step = t.nextStep();
   for (std::size_t i = 0; i < distinct; i++) {
+    if (i + kAhead < distinct) t.prefetchLife(plan.slots[i + kAhead], places_[i + kAhead]);
     const std::uint64_t seen =
         std::uint64_t{t.rule().sightingsOf(t.lifeOf(plan.slots[i]), step)} + sightings_[i];
     t.changeLife(plan.slots[i], {step, static_cast<std::uint32_t>(std::min<std::uint64_t>(seen, kMostSteps))},

@@ -132,6 +132,12 @@ class Table {
     return {loadAt<std::uint32_t>(at, 0), loadAt<std::uint32_t>(at, 1)};
   }
   LivingRow livingRow(std::uint32_t slot) const { return {lifeOf(slot), row(slot), spec_.dim}; }
+  /** Fetches the words of a row's life, and those of its delta, into the cache. */
+  void prefetchLife(std::uint32_t slot) const { __builtin_prefetch(row(slot) + lifeAt_); }
+  void prefetchLife(std::uint32_t slot, std::uint32_t place) {
+    prefetchLife(slot);
+    __builtin_prefetch(batch_.delta(place) + lifeAt_);
+  }
   /** Without a delta. */
   void setLife(std::uint32_t slot, Life life) {
     std::uint8_t* at = row(slot) + lifeAt_;
