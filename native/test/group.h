@@ -64,6 +64,18 @@ class Group {
     }
   }
 
+  /** The owner hears of a second of the job, and may evict what is gone by then. */
+  void tell(std::uint32_t m, std::uint32_t second, std::size_t maxDelta) {
+    Member& member = members_[m];
+    member.shard->tell(second, maxDelta);
+    for (TableModel& model : member.models) {
+      model.tell(second);
+      const Table* t = member.shard->table(model.spec().id);
+      if (model.spec().policy.seconds && t->extent() && t->keysAreKnown()) model.pass(t->clock());
+    }
+    CHECK(member.shard->totalsAreRight());
+  }
+
   void flush(std::uint32_t m) {
     Member& member = members_[m];
     const Bytes delta = flushed(*member.shard);

@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::uint32_t kKeySpace = 3000;
 
+/** Rows go by seconds, and sightings decay. */
+LifePolicy timely() {
+  LifePolicy policy{9, 3, 4, 0};
+  policy.seconds = true;
+  policy.decay = {40'000, 3};
+  return policy;
+}
+
 class Story : public Group {
  public:
   Story(std::uint64_t seed, std::uint32_t k, std::uint32_t r)
@@ -25,13 +33,16 @@ class Story : public Group {
                withPolicy(tableSpec(9, 2, OptimizerKind::Sgd, InitializerKind::Normal), byChance(4, 6)),
                tableSpec(7, 1200, OptimizerKind::Sgd, InitializerKind::Zeros),
                withPolicy(tableSpec(10, 5, OptimizerKind::Adagrad, InitializerKind::Normal),
-                          scored(1u << 30, 20))}),
+                          scored(1u << 30, 20)),
+               withPolicy(tableSpec(11, 4, OptimizerKind::Adagrad, InitializerKind::Uniform), timely())}),
         random_(seed) {}
 
   void run(int steps) {
     for (int step = 0; step < steps; step++) {
       const std::uint32_t what = random_.below(100), m = random_.below(k_);
-      if (what < 60) {
+      if (what < 3) {
+        tell(m, second_ += random_.below(3), random_.chance(50) ? kMaxDeltaBytes : 0);
+      } else if (what < 60) {
         push(m);
       } else if (what < 85) {
         flush(m);
@@ -155,6 +166,7 @@ class Story : public Group {
   }
 
   Random random_;
+  std::uint32_t second_ = 0;
 };
 
 TEST(groupSurvives) {
