@@ -7,6 +7,10 @@ export const LIFE_MUTANTS: readonly Mutant[] = [
     file: 'node/saving',
     from: 'saved.removed = [...(saved.removed ?? []), removed];',
     to: '{}',
+    scenario: {
+      test: 'test/library/serving/gone.test.ts',
+      because: 'few jobs are restored from an increment that removes a row',
+    },
   },
   {
     name: 'life: a restore keeps rows that an increment removes',
