@@ -12,15 +12,17 @@ import { BenchReport } from '../common/report.js';
 import { Aging } from './aging.js';
 import { ENDLESS_KEYS, Endless } from './endless.js';
 import type { LifeOptions } from './options.js';
+import { Passing } from './passing.js';
 import { LifeSpeed } from './speed.js';
 
 const CONNECT_MS = 120_000;
 
 /** @throws BAD_ARGUMENT, and what a request is refused with */
 export async function run(options: LifeOptions): Promise<void> {
-  const { ps, mode, rounds, seconds, rows, dim, batch, ttl, memory } = options;
+  const { ps, mode, rounds, seconds, rows, dim, batch, ttl, ttlSeconds, memory } = options;
   const report = new BenchReport('life', options);
-  Object.assign(report.parameters, { ps, code: mode.code, rounds, seconds, rows, dim, batch, ttl, memory });
+  const sizes = { rounds, seconds, rows, dim, batch, ttl, ttlSeconds, memory };
+  Object.assign(report.parameters, { ps, code: mode.code, ...sizes });
   const pids = new Map<string, number>();
   const onEvent = ({ event, name, pid }: RoleEvent) => {
     if (event === 'process.started') pids.set(String(name), Number(pid));
@@ -36,6 +38,11 @@ export async function run(options: LifeOptions): Promise<void> {
       await new Endless(options, client, cluster, stream).run(report);
       await client.close();
     });
+  await withJob({ ps, mode }, async (cluster) => {
+    const client = await connect(cluster.address, { connectTimeoutMs: CONNECT_MS });
+    await new Passing(options, client).run(report);
+    await client.close();
+  });
   const place = mkdtempSync(join(tmpdir(), 'kintsugi-bench-life-'));
   try {
     await withJob({ ps, mode }, async (cluster) => {

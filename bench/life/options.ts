@@ -10,7 +10,7 @@ export const LIFE_OPTIONS = optionSpec(
     rounds: { value: 'n', help: 'rounds in which the tables take turns', standard: '9', smoke: '1' },
     seconds: {
       value: 's',
-      help: 'of one measurement, of which a round has nine',
+      help: 'of one measurement, of which a round has 17',
       standard: '1.5',
       smoke: '0.3',
     },
@@ -18,6 +18,7 @@ export const LIFE_OPTIONS = optionSpec(
     dim: { value: 'n', help: 'values of a row', standard: '16' },
     batch: { value: 'n', help: 'keys of a request', standard: '4096', smoke: '512' },
     ttl: { value: 'n', help: 'of the rows that are watched, in steps', standard: '2000', smoke: '60' },
+    ttlSeconds: { value: 's', help: 'of other rows that are watched', standard: '60', smoke: '5' },
     memory: {
       value: 'size',
       help: '--memory of a PS that gets endless keys',
@@ -35,6 +36,7 @@ export const LIFE_OPTIONS = optionSpec(
     dim: flags.whole('dim', 1),
     batch: flags.whole('batch', 1),
     ttl: flags.whole('ttl', 20),
+    ttlSeconds: flags.whole('ttlSeconds', 2),
     memory: flags.texts.memory,
   }),
 );

@@ -1,8 +1,9 @@
 /**
  * The price of a policy: requests for rows of tables with one, and for the same rows of a table without, in
- * turns. All have the same keys in the same order.
+ * turns. Then the same of policies, against one that counts steps. All have the same keys in the same order.
  */
 import { setTimeout as pause } from 'node:timers/promises';
+import type { TablePolicy } from '../../src/engine/policies.js';
 import { cpuSeconds } from '../../src/fleet/local/processor-time.js';
 import { dataShardBytes, inShards } from '../../src/fleet/planner/memory.js';
 import type { Client } from '../../src/library/client/client.js';
@@ -26,12 +27,48 @@ const GOAL = 0.9;
 const TTL = 2000;
 const RARE_TTL = 200;
 
-/** Tables: without a policy, with words of life, and with a filter, too. */
-const SIDES = ['without', 'policy', 'filter'] as const;
-type LifeSide = (typeof SIDES)[number];
-const COMPARED = SIDES.filter((side) => side !== 'without');
 const LOADS = ['pull', 'push', 'push, a tenth of new keys'] as const;
 type LifeLoad = (typeof LOADS)[number];
+
+/** Tables that take turns. */
+interface LifeContest {
+  /** In front of its results. */
+  prefix: string;
+  /** Policies by the names of their tables. The first is what the others are held against. */
+  sides: Readonly<Record<string, TablePolicy | undefined>>;
+  loads: readonly LifeLoad[];
+  /** The least that the others do of it; undefined: that is not said. */
+  goal?: number;
+}
+
+const EVICT: TablePolicy = { ttl: TTL, minFrequency: { sightings: 2, ttl: RARE_TTL } };
+
+function contestsOf({ rows }: LifeOptions): readonly LifeContest[] {
+  const rare = { sightings: 2, ttl: RARE_TTL };
+  return [
+    {
+      prefix: '',
+      sides: {
+        without: undefined,
+        policy: { ...EVICT, counter: 2 },
+        filter: { ...EVICT, bloom: { sightings: 2 } },
+      },
+      loads: LOADS,
+      goal: GOAL,
+    },
+    {
+      prefix: 'policies: ',
+      sides: {
+        steps: EVICT,
+        // Rows live through the turns of other tables, and new ones go within a turn.
+        seconds: { ttl: 3600, minFrequency: { sightings: 2, ttl: 1 }, clock: 'seconds' },
+        decay: { ...EVICT, minFrequency: { ...rare, decay: { factor: 0.99, every: TTL } } },
+        keep: { ...EVICT, keep: rows },
+      },
+      loads: ['push', 'push, a tenth of new keys'],
+    },
+  ];
+}
 
 interface LifeRate {
   /** Keys per second. */
@@ -48,11 +85,10 @@ function distinctKeys(random: Random, count: number, rows: number): BigUint64Arr
 }
 
 export class LifeSpeed {
-  private readonly measured = new Map<string, LifeRate[]>();
   private readonly batches: BigUint64Array[];
   private readonly gradients: Float32Array;
-  /** The next key that nobody has seen, of each table. */
-  private readonly next = { without: 2 ** 40, policy: 2 ** 40, filter: 2 ** 40 };
+  /** The next key that nobody has seen, of each table that had such keys. */
+  private readonly next = new Map<string, number>();
 
   constructor(
     private readonly options: LifeOptions,
@@ -66,47 +102,45 @@ export class LifeSpeed {
   }
 
   async run(report: BenchReport): Promise<void> {
+    for (const contest of contestsOf(this.options)) await this.compete(contest, report);
+  }
+
+  private async compete(contest: LifeContest, report: BenchReport): Promise<void> {
     const { dim, rounds, tell } = this.options;
-    const evict = { ttl: TTL, minFrequency: { sightings: 2, ttl: RARE_TTL } };
-    const tables = {
-      without: await this.client.createTable({ name: 'without', dim }),
-      policy: await this.client.createTable({ name: 'policy', dim, policy: { ...evict, counter: 2 } }),
-      filter: await this.client.createTable({
-        name: 'filter',
-        dim,
-        policy: { ...evict, bloom: { sightings: 2 } },
-      }),
-    };
-    await this.weigh(tables, report);
-    for (const load of LOADS) for (const side of SIDES) await this.measure(load, side, tables[side]);
+    const { prefix, loads } = contest;
+    const tables = new Map<string, Table>();
+    for (const [name, policy] of Object.entries(contest.sides))
+      tables.set(name, await this.client.createTable({ name, dim, policy }));
+    await this.weigh(tables, report, prefix);
+    for (const load of loads) for (const table of tables.values()) await this.measure(load, table);
+    const measured = new Map<string, LifeRate[]>();
     for (let round = 0; round < rounds; round++) {
-      const first = round % SIDES.length;
-      const sides = [...SIDES.slice(first), ...SIDES.slice(0, first)];
-      for (const load of LOADS) {
-        for (const side of sides) {
-          const result = await this.measure(load, side, tables[side]);
+      const first = round % tables.size;
+      const all = [...tables];
+      for (const load of loads) {
+        for (const [side, table] of [...all.slice(first), ...all.slice(0, first)]) {
+          const result = await this.measure(load, table);
           const key = `${load} ${side}`;
-          this.measured.set(key, [...(this.measured.get(key) ?? []), result]);
-          tell(`round ${round + 1}, ${load}, ${side}: ${Math.round(result.rate)} keys/s`);
+          measured.set(key, [...(measured.get(key) ?? []), result]);
+          tell(`round ${round + 1}, ${prefix}${load}, ${side}: ${Math.round(result.rate)} keys/s`);
         }
       }
     }
-    this.judge(report);
+    judge(contest, measured, report);
   }
 
   /** Fills all, and holds the bytes of each shard against those of a table as it was before policies. */
-  private async weigh(tables: Record<LifeSide, Table>, report: BenchReport): Promise<void> {
+  private async weigh(tables: Map<string, Table>, report: BenchReport, prefix: string): Promise<void> {
     const { rows } = this.options;
     const { pools } = await this.client.status();
     const bytes: Record<string, number> = {};
     let unlike = 0;
-    for (const side of SIDES) {
-      const { dim, policy, pool } = tables[side].spec;
+    for (const [side, table] of tables) {
+      const { dim, policy, pool } = table.spec;
       const { shards } = pools.find(({ name }) => name === pool)!;
       const shape = inShards({ dim, optimizer: 'adagrad', policy }, shards);
       const before = await this.shards();
-      // Twice, so that all are admitted.
-      for (let time = 0; time < 2; time++) await this.fill(tables[side], rows);
+      await this.fill(table, rows);
       const after = await this.shards();
       let all = 0;
       for (const [shard, now] of after) {
@@ -117,8 +151,8 @@ export class LifeSpeed {
       }
       bytes[side] = all / rows;
     }
-    report.add({ name: 'bytes of a row, without parity', unit: 'B', values: bytes });
-    report.exactly('shards whose bytes are not those of the formula', unlike, 0);
+    report.add({ name: `${prefix}bytes of a row, without parity`, unit: 'B', values: bytes });
+    report.exactly(`${prefix}shards whose bytes are not those of the formula`, unlike, 0);
   }
 
   /** Rows and bytes of each data shard. */
@@ -128,32 +162,35 @@ export class LifeSpeed {
     return new Map(all.map(({ g, m, rows, bytes }) => [`${g}.${m}`, { rows, bytes }]));
   }
 
+  /** Each key is pushed twice, so that all are admitted, and rare to none. */
   private async fill(table: Table, rows: number): Promise<void> {
     const { batch, dim } = this.options;
     for (let first = 0; first < rows; first += batch) {
       const count = Math.min(batch, rows - first);
       const keys = BigUint64Array.from({ length: count }, (_, i) => BigInt(first + i));
-      await table.push(keys, this.gradients.subarray(0, count * dim));
+      for (let time = 0; time < 2; time++) await table.push(keys, this.gradients.subarray(0, count * dim));
     }
   }
 
-  private request(load: LifeLoad, side: LifeSide, table: Table, number: number): Promise<unknown> {
+  private request(load: LifeLoad, table: Table, number: number): Promise<unknown> {
     const keys = this.batches[number % BATCHES]!;
     if (load === 'pull') return table.pull(keys);
     const gradients = this.gradients.subarray(0, keys.length * this.options.dim);
     if (load === 'push') return table.push(keys, gradients);
     const some = keys.slice();
-    for (let i = 0; i < some.length * FRESH; i++) some[i] = BigInt(this.next[side]++);
+    let next = this.next.get(table.name) ?? 2 ** 40;
+    for (let i = 0; i < some.length * FRESH; i++) some[i] = BigInt(next++);
+    this.next.set(table.name, next);
     return table.push(some, gradients);
   }
 
-  private async measure(load: LifeLoad, side: LifeSide, table: Table): Promise<LifeRate> {
+  private async measure(load: LifeLoad, table: Table): Promise<LifeRate> {
     const { seconds } = this.options;
     let [over, answered, number] = [false, 0, 0];
     const lane = async () => {
       while (!over) {
         const keys = this.batches[number % BATCHES]!.length;
-        await this.request(load, side, table, number++);
+        await this.request(load, table, number++);
         answered += keys;
       }
     };
@@ -172,26 +209,32 @@ export class LifeSpeed {
     for (const [name, pid] of this.pids) if (name.startsWith('ps-')) seconds += cpuSeconds(pid);
     return seconds;
   }
+}
 
-  private judge(report: BenchReport): void {
-    for (const load of LOADS) {
-      const of = (side: LifeSide, field: keyof LifeRate) =>
-        this.measured.get(`${load} ${side}`)!.map((each) => each[field]);
-      const ratios = (side: LifeSide, field: keyof LifeRate) => {
-        const without = of('without', field);
-        const all = of(side, field).map((each, i) => each / without[i]!);
-        return { median: median(all), least: Math.min(...all), most: Math.max(...all) };
-      };
-      const sides = (field: keyof LifeRate) =>
-        Object.fromEntries(SIDES.map((side) => [side, median(of(side, field))]));
-      report.add({ name: load, unit: 'keys/s', values: sides('rate') });
-      report.add({ name: `${load}: CPU of PS`, unit: 's per M keys', values: sides('cpu') });
-      for (const side of COMPARED) {
-        const rates = ratios(side, 'rate');
-        report.add({ name: `${load}: ${side} of without`, unit: '', values: rates });
-        report.add({ name: `${load}: CPU, ${side} of without`, unit: '', values: ratios(side, 'cpu') });
-        report.goal(`${load}: ${side} of without`, rates.median, GOAL);
-      }
+function judge(
+  { prefix, sides, loads, goal }: LifeContest,
+  measured: Map<string, LifeRate[]>,
+  report: BenchReport,
+) {
+  const [base = '', ...compared] = Object.keys(sides);
+  for (const load of loads) {
+    const of = (side: string, field: keyof LifeRate) =>
+      measured.get(`${load} ${side}`)!.map((each) => each[field]);
+    const ratios = (side: string, field: keyof LifeRate) => {
+      const first = of(base, field);
+      const all = of(side, field).map((each, i) => each / first[i]!);
+      return { median: median(all), least: Math.min(...all), most: Math.max(...all) };
+    };
+    const medians = (field: keyof LifeRate) =>
+      Object.fromEntries(Object.keys(sides).map((side) => [side, median(of(side, field))]));
+    const name = `${prefix}${load}`;
+    report.add({ name, unit: 'keys/s', values: medians('rate') });
+    report.add({ name: `${name}: CPU of PS`, unit: 's per M keys', values: medians('cpu') });
+    for (const side of compared) {
+      const rates = ratios(side, 'rate');
+      report.add({ name: `${name}: ${side} of ${base}`, unit: '', values: rates });
+      report.add({ name: `${name}: CPU, ${side} of ${base}`, unit: '', values: ratios(side, 'cpu') });
+      if (goal !== undefined) report.goal(`${name}: ${side} of ${base}`, rates.median, goal);
     }
   }
 }

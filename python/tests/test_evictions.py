@@ -1,7 +1,9 @@
 """Streams of the keys whose rows leave a table."""
 
 import json
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from uuid import uuid4
 
 import numpy as np
@@ -44,6 +46,21 @@ def test_keys_that_leave_are_told_with_their_reasons(table: kintsugi.Table) -> N
         table.push(rest, np.ones((450, 2))).result()
     found, _ = told(stream, 20)
     assert found == dict.fromkeys(range(30, 50), "expired")
+
+
+def test_rows_go_by_seconds_though_nobody_pushes(client: kintsugi.Client) -> None:
+    policy = kintsugi.Policy(ttl=timedelta(seconds=2))
+    table = client.create_table(f"t-{uuid4()}", 2, initializer=kintsugi.Zeros(), policy=policy)
+    stream = table.evictions(poll_seconds=0.01)
+    next(stream)
+    begun = time.monotonic()
+    table.push(KEYS, np.ones((100, 2))).result()
+    rows = table.pull(KEYS)
+    assert (rows != 0).all() or time.monotonic() - begun > 2
+    found, _ = told(stream, 100)
+    assert found == dict.fromkeys(range(100), "expired")
+    assert time.monotonic() - begun >= 2
+    assert (table.pull(KEYS) == 0).all()
 
 
 def test_a_stream_goes_on_from_a_position(table: kintsugi.Table) -> None:

@@ -58,7 +58,7 @@ export interface FrequencyPolicy {
   decay?: FrequencyDecay | undefined;
 }
 
-/** At each multiple of `every`, sightings of rows are multiplied by `factor`, and rounded down. */
+/** At each multiple of `every`, sightings of rows are multiplied by `factor`; what is left is rounded once. */
 export interface FrequencyDecay {
   /** Above 0 and below 1, rounded to a multiple of 1/65536. */
   factor: number;

@@ -5,13 +5,22 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { kintsugi } from '../cli/support.js';
 
-// Four jobs, one after the other.
+// Five jobs, one after the other.
 vi.setConfig({ testTimeout: 280_000 });
 
 const EXACT = [
   'shards whose bytes are not those of the formula',
+  'policies: shards whose bytes are not those of the formula',
   'pushes that were refused, uniform',
   'pushes that were refused, zipf',
+  'by seconds, under load: pushes whose rows went',
+  'by seconds, under load: pushes whose slots are free',
+  'by seconds, under load: rows that went before their ttl',
+  'by seconds, under load: gaps among keys that left',
+  'by seconds, idle: pushes whose rows went',
+  'by seconds, idle: pushes whose slots are free',
+  'by seconds, idle: rows that went before their ttl',
+  'by seconds, idle: gaps among keys that left',
   'rows that went',
   'rows that read as gone before their ttl',
   'rows that do not read as gone 2 % after their ttl',
@@ -36,6 +45,14 @@ it('all tables are measured, and rows go when they should', async () => {
     for (const side of ['policy', 'filter'])
       expect(goals.map(({ name }) => name)).toContain(`${load}: ${side} of without`);
   }
+  for (const load of ['policies: push', 'policies: push, a tenth of new keys']) {
+    const { values } = results.find(({ name }) => name === load)!;
+    expect(Object.keys(values)).toEqual(['steps', 'seconds', 'decay', 'keep']);
+    expect(Math.min(...Object.values(values))).toBeGreaterThan(0);
+  }
+  // As late as seconds are long, and what a busy machine adds: no row waits for another.
+  for (const { name, values } of results.filter(({ name }) => name.startsWith('by seconds')))
+    expect(values.latest, name).toBeLessThan(4);
   expect(goals.filter(({ name, met }) => EXACT.includes(name) && met).map(({ name }) => name)).toEqual(EXACT);
   // Parities follow without asking, and in the little memory of a smoke their growth is a part in a hundred.
   for (const { name, values } of results.filter(({ name }) => name.endsWith('the most that a PS used')))

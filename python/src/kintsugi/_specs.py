@@ -200,7 +200,7 @@ class Policy:
     more time of the job has passed: a `datetime.timedelta` of whole seconds. All times of a policy are such,
     or none is, from the creation of a table on. `min_frequency`: (sightings, ttl), the ttl of rows that were
     seen fewer times, or (sightings, ttl, factor, every): at each multiple of `every`, sightings are
-    multiplied by `factor`, between 0 and 1, and rounded down. `l2_below`: (norm, ttl), the ttl of rows whose
+    multiplied by `factor`, between 0 and 1, and rounded once. `l2_below`: (norm, ttl), the ttl of rows whose
     values have a lower Euclidean norm. `keep`: so many rows of all shards together, those that were seen
     last, stay in spite of `ttl`. `max_rows`: the rows of all shards together; new rows displace those that
     were not seen for long. `memory`: the same where nearly all of a PS's --memory is
