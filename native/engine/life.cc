@@ -76,9 +76,10 @@ void Table::changeLife(std::uint32_t slot, Life life, std::uint32_t place) {
 std::uint32_t Table::turns(std::uint32_t clock) const {
   const std::uint32_t runs = runCount() - firstRun(), ttl = rule_.leastTtl();
   if (!ttl || rule_.hasLines()) return runs;
-  const std::uint64_t steps = spec_.policy.seconds ? clock - std::min(clock, sweptAt_) : 1;
+  const bool seconds = spec_.policy.seconds;
+  const std::uint64_t steps = seconds ? clock - std::min(clock, sweptAt_) : 1, left = seconds ? left_ : 0;
   return static_cast<std::uint32_t>(
-      std::min(std::uint64_t{runs} * kSweeps * steps / ttl + 1, std::uint64_t{runs}));
+      std::min(left + std::uint64_t{runs} * kSweeps * steps / ttl + 1, std::uint64_t{runs}));
 }
 
 void Table::advance() {
@@ -96,7 +97,7 @@ void Table::endStep() {
 bool Table::isBehind() const {
   const std::uint32_t ttl = rule_.leastTtl();
   if (!spec_.policy.seconds || !ttl || !index_.size() || absent_[kRows].count() || !ready_) return false;
-  return isLeft_ || std::uint64_t{now() - clock()} * kSweeps >= ttl;
+  return left_ || std::uint64_t{now() - clock()} * kSweeps >= ttl;
 }
 
 std::uint32_t Table::sweepOf(std::size_t keys) const {
@@ -135,7 +136,7 @@ void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
     if (visited_ < runs - firstRun()) visited_++;
   }
   sweptAt_ = clock;
-  isLeft_ = left > 0;
+  left_ = left;
   std::sort(slots.begin(), slots.end());
 }
 
