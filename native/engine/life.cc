@@ -50,7 +50,7 @@ void Table::listUnserved(std::uint32_t since, const Serving& serving,
   for (std::uint32_t slot = first_; slot < extent_; slot++) {
     const std::uint64_t tag = this->tags()[slot];
     if (!tag || isServed(slot, now, serving)) continue;
-    if (!spec_.policy.decay.every && !isSeen(slot, now, serving)) continue;
+    if (!rule_.decays() && !isSeen(slot, now, serving)) continue;
     if (!then || stamps_.isNewer(slot, since) || isServed(slot, then, serving)) tags.push_back(tag);
   }
 }
