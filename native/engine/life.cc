@@ -55,7 +55,7 @@ void Table::listUnserved(std::uint32_t since, const Serving& serving,
   for (std::uint32_t slot = first_; slot < extent_; slot++) {
     const std::uint64_t tag = this->tags()[slot];
     if (!tag || isServed(slot, now, serving)) continue;
-    if (!spec_.policy.decay.every && !isSeen(slot, now, serving)) continue;
+    if (!rule_.decays() && !isSeen(slot, now, serving)) continue;
     if (!then || stamps_.isNewer(slot, since) || isServed(slot, then, serving)) tags.push_back(tag);
   }
 }
@@ -81,9 +81,10 @@ void Table::changeLife(std::uint32_t slot, Life life, std::uint32_t place) {
 std::uint32_t Table::turns(std::uint32_t clock) const {
   const std::uint32_t runs = runCount() - firstRun(), ttl = rule_.leastTtl();
   if (!ttl || rule_.hasLines()) return runs;
-  const std::uint64_t least = visited_ < runs ? kFirstTurns : 1;
-  const std::uint64_t steps = spec_.policy.seconds ? clock - std::min(clock, sweptAt_) : 1;
-  const std::uint64_t turns = std::max(std::uint64_t{runs} * kSweeps * steps / ttl + 1, least);
+  const bool seconds = spec_.policy.seconds;
+  const std::uint64_t steps = seconds ? clock - std::min(clock, sweptAt_) : 1, left = seconds ? left_ : 0,
+                      least = visited_ < runs ? kFirstTurns : 1,
+                      turns = left + std::max(std::uint64_t{runs} * kSweeps * steps / ttl + 1, least);
   return static_cast<std::uint32_t>(std::min(turns, std::uint64_t{runs}));
 }
 
@@ -102,7 +103,7 @@ void Table::endStep() {
 bool Table::isBehind() const {
   const std::uint32_t ttl = rule_.leastTtl();
   if (!spec_.policy.seconds || !ttl || !index_.size() || absent_[kRows].count() || !ready_) return false;
-  return isLeft_ || std::uint64_t{now() - clock()} * kSweeps >= ttl;
+  return left_ || std::uint64_t{now() - clock()} * kSweeps >= ttl;
 }
 
 std::uint32_t Table::sweepOf(std::size_t keys) const {
@@ -141,7 +142,7 @@ void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
     if (visited_ < runs - firstRun()) visited_++;
   }
   sweptAt_ = clock;
-  isLeft_ = left > 0;
+  left_ = left;
   std::sort(slots.begin(), slots.end());
 }
 

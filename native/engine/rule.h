@@ -86,7 +86,7 @@ class Rule {
   std::uint32_t dueOf(Life life) const {
     const std::uint32_t ttl = ttlOf(life.sightings);
     std::uint64_t due = ttl ? std::uint64_t{life.last} + ttl + 1 : kNever;
-    if (decay_.every && rareTtl_ && life.sightings >= rareBelow_)
+    if (decays() && rareTtl_ && life.sightings >= rareBelow_)
       due = std::min(due, std::max(std::uint64_t{life.last} + rareTtl_ + 1, rareFrom(life)));
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(due, kNever));
   }
@@ -98,6 +98,8 @@ class Rule {
    * away, and until then they are there. 0: no such rows. */
   std::uint32_t keptTtl() const { return keep_ ? ttl_ : 0; }
   std::uint32_t keep() const { return keep_; }
+  /** Sightings get fewer while a row is not seen. */
+  bool decays() const { return decay_.every != 0; }
   /** The number that the sightings of a row count for at this clock. */
   std::uint32_t sightingsOf(Life life, std::uint32_t clock) const { return leftOf(life, clock, decay_); }
   /** Why a row is gone at this clock. */
@@ -131,7 +133,7 @@ class Rule {
   bool follow(const LifePolicy& policy, std::uint32_t clock) {
     Rule next = *this;
     if (ttl_ && !keep_) next.goneBefore_ = std::max(goneBefore_, clock - ttl_);
-    const Line line{rareBelow_, clock - rareTtl_, decay_.every ? clock : 0, decay_};
+    const Line line{rareBelow_, clock - rareTtl_, decays() ? clock : 0, decay_};
     if (rareTtl_ && rareBelow_ && !next.add(line)) return false;
     if (faintTtl_ && !next.addFaint({faintBelow_, clock - faintTtl_})) return false;
     next.take(policy);

@@ -357,7 +357,7 @@ class Table {
   std::uint32_t turn_ = 0;                       // the run where the next sweep begins
   std::uint32_t seconds_ = 0;                    // of the job, see `tell`
   std::uint32_t sweptAt_ = 0;                    // the clock of the newest sweep
-  bool isLeft_ = false;                          // that sweep has left rows that are gone
+  std::uint32_t left_ = 0;                       // runs whose turn it was, and that it did not come to
   std::uint32_t keptFrom_ = 0, keptFromAt_ = 0;  // the newest answer of `keptFrom`, and its clock
   std::uint32_t hand_ = 0;                       // where `displace` looks next
   struct Candidate {

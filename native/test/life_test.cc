@@ -261,6 +261,23 @@ TEST(readers_get_rows_that_are_admitted_seen_often_and_young_enough) {
   CHECK(removedSince(*shard, a, a) == std::vector<std::uint64_t>({1, 4}));
 }
 
+TEST(an_increment_has_the_keys_whose_sightings_decayed) {
+  LifePolicy policy{0, 1, 1000, 0};
+  policy.decay = {1u << 15, 10};
+  TableSpec spec = living(policy);
+  auto shard = shardWith(spec);
+  const Serving often{true, 3, 0};
+  std::uint32_t a, b;
+  for (int step = 0; step < 8; step++) pushed(*shard, gradients(spec, {7}));
+  CHECK(keysIn(*shard, 0, often, a) == std::vector<std::uint64_t>{7});
+  for (int step = 0; step < 30; step++) pushed(*shard, gradients(spec, {1}));
+  CHECK(removedSince(*shard, a, b, often) == std::vector<std::uint64_t>{7});
+  // The rule of the shard is the former one until the next push, whatever the policy says.
+  spec.policy.decay = {};
+  CHECK(!shard->addTable(spec));
+  CHECK(removedSince(*shard, a, b, often) == std::vector<std::uint64_t>{7});
+}
+
 TEST(too_many_removed_keys_make_a_snapshot_whole) {
   TableSpec spec = living({0, 0, 0, 0});
   auto shard = shardWith(spec);

@@ -85,6 +85,23 @@ TEST(rows_of_a_table_that_nobody_pushes_to_go_by_seconds) {
   CHECK(!shard->dirty());
 }
 
+// A shard has many pushes in a second, each with new keys: what goes keeps up with what comes.
+TEST(rows_go_as_fast_as_many_pushes_of_a_second_bring_new_ones) {
+  constexpr std::uint32_t kTtl = 150, kPushes = 10, kKeys = 400;
+  TableSpec spec = living(inSeconds({kTtl, 0, 0, 0}));
+  auto shard = shardWith(spec);
+  std::uint64_t key = 1;
+  for (std::uint32_t second = 1; second <= 4 * kTtl; second++) {
+    shard->tell(second, kMaxDeltaBytes);
+    for (std::uint32_t push = 0; push < kPushes; push++, key += kKeys)
+      pushed(*shard, gradients(spec, range(key, kKeys)));
+    flushed(*shard);
+  }
+  // Those that are there, and a few that are gone.
+  constexpr std::size_t kThere = std::size_t{kTtl + 1} * kPushes * kKeys;
+  CHECK(rowsIn(*shard, spec) >= kThere && rowsIn(*shard, spec) < kThere + kThere / 20);
+}
+
 TEST(rows_that_come_with_an_age_keep_it_in_seconds) {
   TableSpec spec = living(inSeconds({100, 0, 0, 0}));
   auto shard = shardWith(spec);

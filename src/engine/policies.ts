@@ -58,7 +58,10 @@ export interface FrequencyPolicy {
   decay?: FrequencyDecay | undefined;
 }
 
-/** At each multiple of `every`, sightings of rows are multiplied by `factor`; what is left is rounded once. */
+/**
+ * At each multiple of `every`, sightings of rows are multiplied by `factor`. What is left is rounded to the
+ * nearest number when the row is seen again or looked at.
+ */
 export interface FrequencyDecay {
   /** Above 0 and below 1, rounded to a multiple of 1/65536. */
   factor: number;

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import {
   decayedSightings,
+  type FrequencyDecay,
   isSamePolicy,
   MOST_LIFE,
   mixesClocks,
@@ -14,6 +15,8 @@ import {
 } from '../../src/engine/policies.js';
 import { onlyKnownPolicy, policyProblem } from '../../src/engine/policy-checks.js';
 import { policyChangeProblem } from '../../src/protocol/policy-changes.js';
+import { section } from '../core/client-actor.js';
+import { native } from './native.support.js';
 
 const time = fc.integer({ min: 1, max: MOST_LIFE });
 const rows = fc.integer({ min: 1, max: 2 ** 48 });
@@ -183,4 +186,42 @@ it('sightings decay by parts of 65,536, and are rounded once', () => {
   expect([after(1, 0.99), after(2, 0.99), after(50, 0.99)]).toEqual([99, 98, 61]);
   expect(after(10 ** 9)).toBe(0);
   expect(decayedSightings(2 ** 31, decay(65_535 / 65_536), 1)).toBe(2 ** 31 - 2 ** 15);
+});
+
+it('the engine leaves as many sightings as the dry run counts, to the bit', () => {
+  const [dim, first] = [2, 2 ** 29];
+  const memory = native.createMemory(0);
+  const left = (sightings: number, decay: FrequencyDecay, from: number, to: number): number => {
+    const minFrequency = { sightings: 1, ttl: MOST_LIFE, decay };
+    const shard = native.createShard(memory, 0, 1, 1);
+    shard.addTable({
+      ...{ id: 1, dim, seed: 0, optimizer: { kind: 'sgd', lr: 1 }, initializer: { kind: 'zeros' } },
+      policy: { minFrequency, clock: 'seconds' },
+    });
+    const key = BigUint64Array.of(7n);
+    shard.tell(from, 0);
+    shard.loadRows(1, key, new Float32Array(dim), new Float32Array(Uint32Array.of(0, sightings).buffer));
+    shard.tell(to, 0);
+    shard.push(section([{ keys: [7], width: dim }], true), 1 << 20);
+    const rows = shard.pull(section([{ keys: [7], width: dim + 2 }], false, 1)) as Uint8Array;
+    shard.close();
+    return new Uint32Array(rows.slice().buffer)[dim + 1]! - 1;
+  };
+  const most = 0x7f7fffff;
+  fc.assert(
+    fc.property(
+      fc.oneof(fc.integer({ min: 1, max: 1000 }), fc.integer({ min: 1, max: most - 1 })),
+      fc.oneof(fc.integer({ min: 1, max: 65_535 }), fc.integer({ min: 65_000, max: 65_535 })),
+      fc.oneof(fc.integer({ min: 1, max: 100 }), fc.integer({ min: 1, max: MOST_LIFE })),
+      fc.integer({ min: 0, max: 10 ** 6 }),
+      fc.oneof(fc.integer({ min: 0, max: 10 ** 5 }), fc.integer({ min: 0, max: MOST_LIFE - 1 })),
+      (sightings, parts, every, from, passed) => {
+        const decay = { factor: parts / 65_536, every };
+        const times = Math.floor((first + from + passed) / every) - Math.floor((first + from) / every);
+        // A row of which nothing is left is gone after its ttl alone, which has not passed.
+        expect(left(sightings, decay, from, from + passed)).toBe(decayedSightings(sightings, decay, times));
+      },
+    ),
+    { numRuns: 500 },
+  );
 });

@@ -200,16 +200,16 @@ class Policy:
     more time of the job has passed: a `datetime.timedelta` of whole seconds. All times of a policy are such,
     or none is, from the creation of a table on. `min_frequency`: (sightings, ttl), the ttl of rows that were
     seen fewer times, or (sightings, ttl, factor, every): at each multiple of `every`, sightings are
-    multiplied by `factor`, between 0 and 1, and rounded once. `l2_below`: (norm, ttl), the ttl of rows whose
-    values have a lower Euclidean norm. `keep`: so many rows of all shards together, those that were seen
-    last, stay in spite of `ttl`. `max_rows`: the rows of all shards together; new rows displace those that
-    were not seen for long. `memory`: the same where nearly all of a PS's --memory is
-    used. `score`: pushes may give rows scores, and those of the lowest go first for `max_rows` or `memory`,
-    of which it needs one; from the creation of a table on, or never. `counter`: gradients change a row from
-    this sighting on. `bloom`: the same without a row before; (sightings, capacity, error) of a filter, or the
-    sightings alone. `probability`: each sighting of a key without a row makes it one with this chance.
-    `likely`: the chance that lets 95 of 100 keys have a row after so many sightings. A policy has at most one
-    of the last four.
+    multiplied by `factor`, between 0 and 1; what is left is rounded to the nearest number when the row is
+    seen again or looked at. `l2_below`: (norm, ttl), the ttl of rows whose values have a lower Euclidean
+    norm. `keep`: so many rows of all shards together, those that were seen last, stay in spite of `ttl`.
+    `max_rows`: the rows of all shards together; new rows displace those that were not seen for long.
+    `memory`: the same where nearly all of a PS's --memory is used. `score`: pushes may give rows scores, and
+    those of the lowest go first for `max_rows` or `memory`, of which it needs one; from the creation of a
+    table on, or never. `counter`: gradients change a row from this sighting on. `bloom`: the same without a
+    row before; (sightings, capacity, error) of a filter, or the sightings alone. `probability`: each sighting
+    of a key without a row makes it one with this chance. `likely`: the chance that lets 95 of 100 keys have a
+    row after so many sightings. A policy has at most one of the last four.
     """
 
     ttl: Ttl | None = None

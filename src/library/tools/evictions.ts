@@ -95,9 +95,9 @@ export async function plannedEvictions(
         const end = (at + 1) * width;
         const values = rows.subarray(end - width, end - width + spec.dim);
         const [age, sightings] = [words[end - 2]! + passed, words[end - 1]!];
-        const outcome = outcomeOf(policy, age, sightings, values);
-        if (policy.keep === undefined || age <= ttl) counted[shard]!.add(outcome);
-        else counted[shard]!.addOld(age, outcome, outcomeOf(withoutTtl, age, sightings, values));
+        if (policy.keep === undefined || age <= ttl)
+          counted[shard]!.add(outcomeOf(policy, age, sightings, values));
+        else counted[shard]!.addOld(age, outcomeOf(withoutTtl, age, sightings, values));
       }
     }
   }
@@ -138,8 +138,8 @@ const stays = (outcome: RowOutcome): boolean => outcome === undefined || outcome
 /** Rows of a shard. Which of the old ones `keep` holds back is known when all rows are. */
 class JudgedRows {
   private stayed = 0;
-  /** Rows older than `ttl`, by their ages: what becomes of them, and what if `ttl` says nothing. */
-  private readonly old = new Map<number, { outcome: RowOutcome; kept: RowOutcome; rows: number }[]>();
+  /** Rows older than `ttl`, by their ages: how many have each outcome if `ttl` says nothing. */
+  private readonly old = new Map<number, Map<RowOutcome, number>>();
 
   constructor(private readonly found: Record<Exclude<RowOutcome, undefined>, number>) {}
 
@@ -148,18 +148,16 @@ class JudgedRows {
     if (stays(outcome)) this.stayed += rows;
   }
 
-  addOld(age: number, outcome: RowOutcome, kept: RowOutcome): void {
-    const sorts = this.old.get(age) ?? [];
-    const known = sorts.find((each) => each.outcome === outcome && each.kept === kept);
-    if (known) known.rows++;
-    else this.old.set(age, [...sorts, { outcome, kept, rows: 1 }]);
+  addOld(age: number, kept: RowOutcome): void {
+    const counts = this.old.get(age) ?? new Map<RowOutcome, number>();
+    this.old.set(age, counts.set(kept, (counts.get(kept) ?? 0) + 1));
   }
 
   /** Rows that are left where `ttl` holds back those of which fewer than `keep` were seen later. */
   left(keep: number): number {
-    for (const [, sorts] of [...this.old].sort(([a], [b]) => a - b)) {
+    for (const [, counts] of [...this.old].sort(([a], [b]) => a - b)) {
       const isKept = this.stayed < keep;
-      for (const { outcome, kept, rows } of sorts) this.add(isKept ? kept : outcome, rows);
+      for (const [kept, rows] of counts) this.add(isKept || !stays(kept) ? kept : 'expired', rows);
     }
     return this.stayed;
   }
