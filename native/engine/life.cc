@@ -96,8 +96,8 @@ void Table::endStep() {
 
 bool Table::isBehind() const {
   const std::uint32_t ttl = rule_.leastTtl();
-  if (!spec_.policy.seconds || !ttl || !index_.size() || absent_[kRows].count() || !ready_) return false;
-  return left_ || std::uint64_t{now() - clock()} * kSweeps >= ttl;
+  if (!spec_.policy.seconds || !index_.size() || absent_[kRows].count() || !ready_) return false;
+  return left_ || !rule_.isOf(spec_.policy) || std::uint64_t{now() - clock()} * kSweeps >= ttl;
 }
 
 std::uint32_t Table::sweepOf(std::size_t keys) const {
@@ -140,8 +140,8 @@ void Table::sweep(std::uint32_t most, std::size_t keys, std::uint32_t clock,
   std::sort(slots.begin(), slots.end());
 }
 
-// Those of all rows that were seen last are known by some of them, which are looked at a few times within a
-// ttl. So a row goes that is older than about so many; and the number of rows itself is never passed.
+// Some of all rows, which are looked at a few times within a ttl, tell which rows were seen last. So a row
+// goes that is older than about so many; and the number of rows itself is never passed.
 std::uint32_t Table::keptFrom(std::uint32_t clock) {
   const std::uint32_t ttl = rule_.keptTtl();
   if (!ttl || index_.size() <= rule_.keep()) return 0;
@@ -151,7 +151,7 @@ std::uint32_t Table::keptFrom(std::uint32_t clock) {
   for (std::uint32_t slot = first_ + clock % step; slot < extent_; slot += step)
     if (tags()[slot]) seen.push_back(lifeOf(slot).last);
   std::sort(seen.begin(), seen.end(), std::greater<>());
-  // Of so few rows, some more than their part may be among the newest; of all rows, none more.
+  // A sample of rows may have more of the newest than its part, and all rows have exactly theirs.
   const double part = static_cast<double>(rule_.keep()) / static_cast<double>(index_.size()),
                count = static_cast<double>(seen.size()),
                spread = step > 1 ? 2 * std::sqrt(count * part * (1 - part)) : 0;
@@ -380,7 +380,7 @@ void Shard::tell(std::uint32_t seconds, std::size_t maxDelta) {
   }
 }
 
-// A table that nobody pushes to has its rows evicted, too.
+// A table that nobody pushes to has its rows evicted, too, and another policy begins.
 void Shard::passTime(Table& t, std::size_t maxDelta) {
   const std::size_t each = t.spec().stride() + kSlotBytes,
                     bytes = openBytes() + kDeltaTableBytes + kSlotPadding + t.reserved() * each;
@@ -390,9 +390,11 @@ void Shard::passTime(Table& t, std::size_t maxDelta) {
   if (!t.batch().expect(std::size_t{most} + t.reserved())) return;
   const Change change(*this, t);
   t.advance();
+  followPolicy(t);
   swept_.clear();
   t.sweep(most, kKeysOfTime, t.clock(), swept_);
   for (const std::uint32_t slot : swept_) t.countGone(slot);
+  t.dropLines();
   evict(t);
 }
 

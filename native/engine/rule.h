@@ -1,7 +1,7 @@
 // The rule by which rows of a table with a policy go and are admitted. A policy may change while pushes come,
 // and all copies of a shard must begin with the new one at the same step. So the rule that holds lies in the
 // first slots of the table, beside the clock: coded, recovered and followed as rows are. The owner writes it,
-// in the delta of a push. Nothing but this reads a policy where a row is looked at.
+// in the delta of a push, or of a second (life.cc). Nothing but this reads a policy where a row is looked at.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ inline std::uint32_t ageAt(Life life, std::uint32_t clock) {
   return clock > life.last ? std::min(clock - life.last, kMostAge) : 0;
 }
 
-/** What is left of sightings when so many multiples were passed: rounded once, to the nearest number, so that
+/** Sightings that are left when so many multiples were passed: rounded once, to the nearest number, so that
  * a row which is seen once between two of them does not stay at one. The same on every machine. More
  * multiples never leave more. */
 inline std::uint32_t decayed(std::uint32_t sightings, std::uint32_t factor, std::uint32_t times) {
@@ -100,7 +100,7 @@ class Rule {
   std::uint32_t keep() const { return keep_; }
   /** Sightings get fewer while a row is not seen. */
   bool decays() const { return decay_.every != 0; }
-  /** What the sightings of a row count for at this clock. */
+  /** Sightings of a row as they count at this clock. */
   std::uint32_t sightingsOf(Life life, std::uint32_t clock) const { return leftOf(life, clock, decay_); }
   /** Why a row is gone at this clock. */
   Gone goneFor(const LivingRow& row, std::uint32_t clock) const {

@@ -10,7 +10,7 @@ import type { Liveness } from './liveness.js';
 
 export class JobTime {
   private seconds = 0;
-  /** What has passed of the next second, in milliseconds. */
+  /** Milliseconds of the next second that have passed. */
   private passed = 0;
   /** Milliseconds of the newest tick; undefined: none yet. */
   private tickedAt: number | undefined;
