@@ -102,8 +102,8 @@ void Table::endStep() {
 
 bool Table::isBehind() const {
   const std::uint32_t ttl = rule_.leastTtl();
-  if (!spec_.policy.seconds || !ttl || !index_.size() || absent_[kRows].count() || !ready_) return false;
-  return left_ || std::uint64_t{now() - clock()} * kSweeps >= ttl;
+  if (!spec_.policy.seconds || !index_.size() || absent_[kRows].count() || !ready_) return false;
+  return left_ || !rule_.isOf(spec_.policy) || std::uint64_t{now() - clock()} * kSweeps >= ttl;
 }
 
 std::uint32_t Table::sweepOf(std::size_t keys) const {
@@ -388,7 +388,7 @@ void Shard::tell(std::uint32_t seconds, std::size_t maxDelta) {
   }
 }
 
-// A table that nobody pushes to has its rows evicted, too.
+// A table that nobody pushes to has its rows evicted, too, and another policy begins.
 void Shard::passTime(Table& t, std::size_t maxDelta) {
   const std::size_t each = t.spec().stride() + kSlotBytes,
                     bytes = openBytes() + kDeltaTableBytes + kSlotPadding + t.reserved() * each;
@@ -398,9 +398,11 @@ void Shard::passTime(Table& t, std::size_t maxDelta) {
   if (!t.batch().expect(std::size_t{most} + t.reserved())) return;
   const Change change(*this, t);
   t.advance();
+  followPolicy(t);
   swept_.clear();
   t.sweep(most, kKeysOfTime, t.clock(), swept_);
   for (const std::uint32_t slot : swept_) t.countGone(slot);
+  t.dropLines();
   evict(t);
 }
 

@@ -1,7 +1,7 @@
 // The rule by which rows of a table with a policy go and are admitted. A policy may change while pushes come,
 // and all copies of a shard must begin with the new one at the same step. So the rule that holds lies in the
 // first slots of the table, beside the clock: coded, recovered and followed as rows are. The owner writes it,
-// in the delta of a push. Nothing but this reads a policy where a row is looked at.
+// in the delta of a push, or of a second (life.cc). Nothing but this reads a policy where a row is looked at.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -105,7 +105,8 @@ class Table {
   void advance();
   /** The same without a delta. */
   void setClock() { setLife(0, {now(), lifeOf(0).sightings}); }
-  /** A clock of seconds is behind by so much that rows may be gone, or some were left when it was not. */
+  /** A clock of seconds is behind by so much that rows may be gone, or some were left when it was not, or
+   * another policy is to begin. */
   bool isBehind() const;
   /** The steps since the row was last seen. */
   std::uint32_t ageOf(std::uint32_t slot, std::uint32_t clock) const { return ageAt(lifeOf(slot), clock); }
@@ -163,8 +164,8 @@ class Table {
   Rule nextRule() const;
   /** Slots that have the clock and the rule; 0 without a policy. */
   std::uint32_t reserved() const { return reserved_; }
-  /** The rule follows the policy, from the push on that is being applied: in its delta, for which there is
-   * room. True: it is another one than before. */
+  /** The rule follows the policy, from the push or second on that is being applied: in the open batch, for
+   * which there is room. True: it is another one than before. */
   bool followPolicy();
   /** The rule of a table whose rows come without a delta. */
   void writeFirstRule();

@@ -71,7 +71,8 @@ class Group {
     for (TableModel& model : member.models) {
       model.tell(second);
       const Table* t = member.shard->table(model.spec().id);
-      if (model.spec().policy.seconds && t->extent() && t->keysAreKnown()) model.pass(t->clock());
+      if (model.spec().policy.seconds && t->extent() && t->keysAreKnown())
+        model.pass(t->clock(), t->rule().isOf(t->spec().policy));
     }
     CHECK(member.shard->totalsAreRight());
   }

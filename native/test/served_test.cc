@@ -1,5 +1,5 @@
-// What readers have after increments of values, while rows go by steps or seconds, sightings decay, and
-// policies change: the same as a snapshot of all.
+// Readers that follow increments of values have what a snapshot of all has, while rows go by steps or
+// seconds, sightings decay, and policies change.
 #include <functional>
 #include <map>
 
@@ -10,7 +10,7 @@ namespace {
 
 using Values = std::map<std::uint64_t, std::vector<float>>;  // by key
 
-/** What readers have that follow a shard with these thresholds. */
+/** A reader of a shard with these thresholds. */
 class Reader {
  public:
   explicit Reader(Serving serving) : serving_(serving) {}

@@ -182,12 +182,15 @@ class TableModel {
   explicit TableModel(const TableSpec& spec) : spec_(spec) {}
 
   const TableSpec& spec() const { return spec_; }
-  /** The next push that brings rows makes it the policy. */
+  /** The next push that brings rows makes it the policy, or `pass`. */
   void set(const LifePolicy& policy) { wanted_ = policy; }
   /** The owner hears of a second of the job. */
   void tell(std::uint32_t seconds) { seconds_ = std::max(seconds_, seconds); }
-  /** Time went on without a push. */
-  void pass(std::uint32_t clock) { clock_ = clock; }
+  /** Time went on without a push. `begins`: so did the policy that is to be. */
+  void pass(std::uint32_t clock, bool begins) {
+    clock_ = clock;
+    if (begins) follow();
+  }
   std::vector<float> row(std::uint64_t key) const {
     const auto found = rows_.find(key);
     if (found == rows_.end() || isGone(found->second)) return initial(key);

@@ -97,9 +97,37 @@ TEST(rows_go_as_fast_as_many_pushes_of_a_second_bring_new_ones) {
       pushed(*shard, gradients(spec, range(key, kKeys)));
     flushed(*shard);
   }
-  // Those that are there, and a few that are gone.
+  // Few rows are gone and not evicted.
   constexpr std::size_t kThere = std::size_t{kTtl + 1} * kPushes * kKeys;
   CHECK(rowsIn(*shard, spec) >= kThere && rowsIn(*shard, spec) < kThere + kThere / 20);
+}
+
+TEST(another_policy_begins_without_a_push_where_time_passes) {
+  TableSpec spec = living(inSeconds({1'000'000, 0, 0, 0}));
+  auto shard = shardWith(spec);
+  shard->tell(1, kMaxDeltaBytes);
+  pushed(*shard, gradients(spec, range(100, 20'000)));
+  flushed(*shard);
+  shard->tell(500, kMaxDeltaBytes);
+  CHECK(!shard->dirty());
+  // Each change waits for a second, and some for lines of former rules.
+  for (const std::uint32_t rareBelow : {2, 1, 3, 2, 4}) {
+    set(*shard, spec, inSeconds({100'000, rareBelow, 10'000, 0}));
+    CHECK_EQ(keysOf(*shard, spec).size(), std::size_t{20'000});
+  }
+  shard->tell(501, kMaxDeltaBytes);
+  CHECK(shard->dirty() && shard->table(spec.id)->rule().isOf(spec.policy));
+  set(*shard, spec, inSeconds({400, 0, 0, 0}));
+  shard->tell(502, kMaxDeltaBytes);
+  CHECK_EQ(keysOf(*shard, spec).size(), std::size_t{0});
+  shard = recovered(*shard, spec);
+  CHECK_EQ(keysOf(*shard, spec).size(), std::size_t{0});
+  for (int second = 503; second < 510; second++) {
+    shard->tell(second, kMaxDeltaBytes);
+    flushed(*shard);
+    CHECK(shard->totalsAreRight());
+  }
+  CHECK_EQ(rowsIn(*shard, spec), std::size_t{0});
 }
 
 TEST(rows_that_come_with_an_age_keep_it_in_seconds) {
@@ -239,7 +267,8 @@ TEST(rows_go_by_seconds_and_decay_as_in_a_plain_model) {
         second += random.below(3);
         shard->tell(second, random.chance(50) ? kMaxDeltaBytes : 0);
         model.tell(second);
-        if (seconds) model.pass(shard->table(spec.id)->clock());
+        const Table& t = *shard->table(spec.id);
+        if (seconds) model.pass(t.clock(), t.rule().isOf(policy));
       }
       std::vector<std::uint64_t> keys;
       for (std::uint32_t i = random.below(6); i; i--) keys.push_back(random.below(40));
@@ -268,7 +297,7 @@ TEST(what_a_decaying_rule_let_go_stays_gone) {
   const std::uint32_t passed = shard->table(spec.id)->clock() / 100;
   while (shard->table(spec.id)->clock() / 100 < passed + 1) pushed(*shard, gradients(spec, {1}));
   CHECK(isNew(*shard, spec, 650));
-  // No row goes by the new rule.
+  // The new rule lets no row go.
   set(*shard, spec, {1000, 0, 0, 0});
   for (int push = 0; push < 40; push++) {
     pushed(*shard, gradients(spec, {1}));
@@ -294,7 +323,7 @@ TEST(a_burst_does_not_pass_what_is_kept) {
     for (std::uint64_t i = 0; i < 10; i++) step(range(100 + i * 80, 80));
     for (int i = 0; i < 200; i++) {
       step({1});
-      // Rows that `keep` holds are there, and others past their ttl until a sweep takes them.
+      // Rows that `keep` holds are there, and others past their ttl are until a sweep takes them.
       if (i == 50) shard = recovered(*shard, spec);
       CHECK(rowsIn(*shard, spec) >= 300);
       for (const std::uint64_t key : range(660, 240)) CHECK(!isNew(*shard, spec, key));

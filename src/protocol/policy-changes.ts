@@ -3,7 +3,7 @@
  * age and sightings, and those of one without have none: so a table has a policy from its creation on, or
  * never. Nor does `bloom` change, because its filter has the first slots of the rows, nor `score`, which is a
  * word of a row, nor `clock`, because rows have the step or the second in which they were last seen. Each
- * shard begins with a new policy in its next push (native/engine/rule.h).
+ * shard begins with a new policy in its next push, or second (native/engine/rule.h).
  */
 import { hasTtl, isSamePolicy, type TablePolicy } from '../engine/policies.js';
 import { onlyKnownPolicy, policyProblem } from '../engine/policy-checks.js';

@@ -1,7 +1,8 @@
 /**
  * The tables of a shard, as the map has them. Rule 46: their settings are those of the map that the shard is
- * served by. Sinks follow rows, so they need no settings. A policy that is set holds from the next push on:
- * the engine keeps the rule that holds beside the rows (native/engine/rule.h), so every later owner has it.
+ * served by. Sinks follow rows, so they need no settings. A policy that is set holds from the next push on,
+ * or the next second (rule 50): the engine keeps the rule that holds beside the rows (native/engine/rule.h),
+ * so every later owner has it.
  */
 
 import { withFilter } from '../../engine/filters.js';

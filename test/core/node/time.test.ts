@@ -40,6 +40,20 @@ it('rows go when nobody pushes, durably, and the next owner does not have them',
   expect(rowsOf(made)).toBe(0);
 });
 
+it('another policy begins without a push, within a second', () => {
+  const made = start();
+  made.client.push({ 0: [{ keys: [1, 2, 3] }] });
+  made.settle();
+  made.advance(10 * SECOND_MS);
+  const policy = { clock: 'seconds' as const, ttl: 5 };
+  const message = { t: 'setTable' as const, id: 7, name: 't', policy };
+  made.stepScheduler({ kind: 'message', from: made.client.id, role: 'client', message });
+  made.settle();
+  expect(rowsOf(made)).toBe(3);
+  made.advance(2 * SECOND_MS);
+  expect(rowsOf(made)).toBe(0);
+});
+
 it('the next owner has the clock of the shard, though it joined late', () => {
   const made = start();
   made.advance(10 * SECOND_MS);
