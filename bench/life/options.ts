@@ -7,11 +7,11 @@ export const LIFE_OPTIONS = optionSpec(
     ...QUIET_FLAG,
     ps: { value: 'n', help: 'PS', standard: '3' },
     code: { value: 'k+r', help: 'code of the job', standard: '2+1' },
-    rounds: { value: 'n', help: 'rounds in which the tables take turns', standard: '9', smoke: '1' },
+    rounds: { value: 'n', help: 'rounds in which the tables take turns', standard: '8', smoke: '1' },
     seconds: {
       value: 's',
       help: 'of one measurement, of which a round has 17',
-      standard: '1.5',
+      standard: '1',
       smoke: '0.3',
     },
     rows: { value: 'n', help: 'rows of each table', standard: '200000', smoke: '5000' },

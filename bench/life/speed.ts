@@ -20,12 +20,15 @@ const IN_FLIGHT = 4;
 const BATCHES = 64;
 /** Part of the keys of a push that nobody has seen before, where there are such keys. */
 const FRESH = 0.1;
-/** Before each measurement, under its load. */
+/** Before each measurement, under its load; where rows go by seconds, until as many go as come. */
 const WARM_MS = 200;
+const WARM_SECONDS_MS = 2200;
 const GOAL = 0.9;
 /** Steps after which a row goes that comes no more: rows of the load do. */
 const TTL = 2000;
 const RARE_TTL = 200;
+/** About as many as a table has in a second under load. */
+const STEPS_A_SECOND = 1000;
 
 const LOADS = ['pull', 'push', 'push, a tenth of new keys'] as const;
 type LifeLoad = (typeof LOADS)[number];
@@ -41,17 +44,17 @@ interface LifeContest {
   goal?: number;
 }
 
-const EVICT: TablePolicy = { ttl: TTL, minFrequency: { sightings: 2, ttl: RARE_TTL } };
-
 function contestsOf({ rows }: LifeOptions): readonly LifeContest[] {
-  const rare = { sightings: 2, ttl: RARE_TTL };
+  const evict = { ttl: TTL, minFrequency: { sightings: 2, ttl: RARE_TTL } };
+  const rare = { sightings: 2, ttl: STEPS_A_SECOND };
+  const steps = { ttl: TTL, minFrequency: rare };
   return [
     {
       prefix: '',
       sides: {
         without: undefined,
-        policy: { ...EVICT, counter: 2 },
-        filter: { ...EVICT, bloom: { sightings: 2 } },
+        policy: { ...evict, counter: 2 },
+        filter: { ...evict, bloom: { sightings: 2 } },
       },
       loads: LOADS,
       goal: GOAL,
@@ -59,11 +62,11 @@ function contestsOf({ rows }: LifeOptions): readonly LifeContest[] {
     {
       prefix: 'policies: ',
       sides: {
-        steps: EVICT,
-        // Rows live through the turns of other tables, and new ones go within a turn.
+        steps,
+        // Rows of the load live through the turns of other tables.
         seconds: { ttl: 3600, minFrequency: { sightings: 2, ttl: 1 }, clock: 'seconds' },
-        decay: { ...EVICT, minFrequency: { ...rare, decay: { factor: 0.99, every: TTL } } },
-        keep: { ...EVICT, keep: rows },
+        decay: { ...steps, minFrequency: { ...rare, decay: { factor: 0.99, every: TTL } } },
+        keep: { ...steps, keep: rows },
       },
       loads: ['push', 'push, a tenth of new keys'],
     },
@@ -195,7 +198,8 @@ export class LifeSpeed {
       }
     };
     const lanes = Promise.all(Array.from({ length: IN_FLIGHT }, lane));
-    await Promise.race([pause(WARM_MS), lanes]);
+    const hasFlow = load === LOADS[2] && table.spec.policy?.clock === 'seconds';
+    await Promise.race([pause(hasFlow ? WARM_SECONDS_MS : WARM_MS), lanes]);
     const [cpu, keys, from] = [this.psCpu(), answered, monotonicMs()];
     await Promise.race([pause(seconds * 1000), lanes]);
     const [used, done, took] = [this.psCpu() - cpu, answered - keys, monotonicMs() - from];
