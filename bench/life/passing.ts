@@ -42,7 +42,7 @@ interface TimedCohort {
   freed: number;
 }
 
-/** What was seen of one table. */
+/** A table, and what was seen of its rows. */
 interface PassingTable {
   table: Table;
   cohorts: TimedCohort[];

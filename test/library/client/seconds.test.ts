@@ -54,7 +54,7 @@ class Watch {
     private readonly first: BigUint64Array,
   ) {}
 
-  /** It tells 0 now. */
+  /** Resolves with a watch that tells 0 now. */
   static async begin(job: Client): Promise<Watch> {
     const table = await job.createTable({
       ...{ name: 'watch', ...COUNTING },
