@@ -20,6 +20,8 @@ static constexpr std::size_t kAhead = 48;
 /** Rows that a push evicts at most for each of its keys, beside `leastSwept`; and slots that it looks at
  * for each, beyond one run. */
 static constexpr std::size_t kSweptPerKey = 2, kLooksPerKey = 8;
+/** Seconds after which a clock goes on without a push in any case: readers have thresholds of their own. */
+static constexpr std::uint32_t kMostBehind = 60;
 /** Keys for which a shard looks and evicts at most where a clock of seconds goes on without a push. */
 static constexpr std::size_t kKeysOfTime = std::size_t{1} << 14;
 /** Rows that tell how old those are which `keep` holds. */
@@ -103,7 +105,9 @@ void Table::endStep() {
 bool Table::isBehind() const {
   const std::uint32_t ttl = rule_.leastTtl();
   if (!spec_.policy.seconds || !index_.size() || absent_[kRows].count() || !ready_) return false;
-  return left_ || !rule_.isOf(spec_.policy) || std::uint64_t{now() - clock()} * kSweeps >= ttl;
+  const std::uint32_t behind = now() - clock();
+  return left_ || !rule_.isOf(spec_.policy) || behind >= kMostBehind ||
+         behind * std::uint64_t{kSweeps} >= ttl;
 }
 
 std::uint32_t Table::sweepOf(std::size_t keys) const {
