@@ -108,7 +108,7 @@ TEST(another_policy_begins_without_a_push_where_time_passes) {
   shard->tell(1, kMaxDeltaBytes);
   pushed(*shard, gradients(spec, range(100, 20'000)));
   flushed(*shard);
-  shard->tell(500, kMaxDeltaBytes);
+  shard->tell(40, kMaxDeltaBytes);
   CHECK(!shard->dirty());
   // Each change waits for a second, and some for lines of former rules.
   for (const std::uint32_t rareBelow : {2, 1, 3, 2, 4}) {
