@@ -124,7 +124,8 @@ onKubernetes(() => {
       const begun = performance.now();
       const job = await until('silent', (one) => conditionOf(one, 'Reachable')?.status === 'False');
       const saidMs = performance.now() - begun;
-      expect(saidMs).toBeLessThan(10_000);
+      // On a machine that many share; it was 70 s, and never, before the operator asked the job itself.
+      expect(saidMs).toBeLessThan(30_000);
       expect(conditionOf(job, 'SchedulerReady')).toMatchObject({ status: 'False' });
       expect(job.status!.lastHeard).toBeDefined();
       // A cloud finds that the machine is gone when Kubernetes has given it up.
