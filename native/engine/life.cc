@@ -361,20 +361,24 @@ void Shard::giveAges(const Table& t, const std::vector<std::uint32_t>& slots, st
 
 void Shard::endStep(const Plan& plan) {
   Table& t = *plan.table;
-  const std::uint32_t step = t.nextStep();
   t.endStep();
-  swept_.clear();
-  if (!t.absent(kRows).count()) t.sweep(plan.swept, plan.tags.size(), step, swept_);
-  for (const std::uint32_t slot : swept_) t.countGone(slot);
-  t.dropLines();
+  sweep(t, plan.swept, plan.tags.size());
   if (plan.displaced > swept_.size()) {
     // Within a second, others may have been seen that are not of this push.
     kept_.clear();
     if (t.spec().policy.seconds) kept_ = plan.slots;
     std::sort(kept_.begin(), kept_.end());
-    t.displace(plan.displaced, step, swept_, kept_);
+    t.displace(plan.displaced, t.clock(), swept_, kept_);
   }
   evict(t);
+}
+
+// Rows that are gone by the clock, up to so many, are the first to go.
+void Shard::sweep(Table& t, std::uint32_t most, std::size_t keys) {
+  swept_.clear();
+  if (!t.absent(kRows).count()) t.sweep(most, keys, t.clock(), swept_);
+  for (const std::uint32_t slot : swept_) t.countGone(slot);
+  t.dropLines();
 }
 
 void Shard::evict(Table& t) {
@@ -403,10 +407,7 @@ void Shard::passTime(Table& t, std::size_t maxDelta) {
   const Change change(*this, t);
   t.advance();
   followPolicy(t);
-  swept_.clear();
-  t.sweep(most, kKeysOfTime, t.clock(), swept_);
-  for (const std::uint32_t slot : swept_) t.countGone(slot);
-  t.dropLines();
+  sweep(t, most, kKeysOfTime);
   evict(t);
 }
 

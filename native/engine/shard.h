@@ -273,6 +273,7 @@ class Shard {
   void takeLife(Table& t, std::uint32_t slot, std::uint32_t place);
   static void giveAges(const Table& t, const std::vector<std::uint32_t>& slots, std::uint8_t* rows);
   void endStep(const Plan& plan);
+  void sweep(Table& t, std::uint32_t most, std::size_t keys);
   void evict(Table& t);
   void passTime(Table& t, std::size_t maxDelta);
   // Keys that get no row yet (filter.cc).

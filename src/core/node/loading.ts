@@ -9,7 +9,7 @@ import { describe, type ErrorCode } from '../../common/errors.js';
 import { type NativeAddon, PushStatus } from '../../engine/native.js';
 import type { SegmentRef } from '../../protocol/checkpoints.js';
 import { shardKey } from '../../protocol/items.js';
-import { SCHEDULER, shardAt, shardCount } from '../../protocol/map.js';
+import { type ClusterMap, SCHEDULER, shardAt, shardCount } from '../../protocol/map.js';
 import type { DedupEntry, MessageOf } from '../../protocol/messages.js';
 import type { Owner } from '../shard/owner.js';
 import { isTombstone } from '../shared/dedup.js';
@@ -88,8 +88,9 @@ export class Loading {
    * last shard that another node has loaded.
    */
   private busyAt = Number.NEGATIVE_INFINITY;
-  /** Shards that the map marks as to be loaded. */
+  /** Shards that the map marks as to be loaded, and the map. */
   private marked = 0;
+  private looked: ClusterMap | undefined;
 
   constructor(
     private readonly host: Pick<NodeHost, 'now' | 'out' | 'map' | 'discard'>,
@@ -125,8 +126,11 @@ export class Loading {
 
   /** Looks at the shards that other nodes load. A node that does not wait already does not begin to. */
   tick(): void {
+    const { map } = this.host;
+    if (map === this.looked) return;
+    this.looked = map;
     let marked = 0;
-    for (const { data } of this.host.map.groups) for (const { restore } of data) if (restore) marked++;
+    for (const { data } of map.groups) for (const { restore } of data) if (restore) marked++;
     if (this.isBusy && marked !== this.marked) this.busyAt = this.host.now;
     this.marked = marked;
   }
