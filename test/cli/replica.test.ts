@@ -184,6 +184,7 @@ describe('kintsugi replica', () => {
     const items = await client.createTable({ name: 'items', ...COUNTING, policy });
     const plain = await client.createTable({ name: 'plain', ...COUNTING });
     await plain.push(firstKeys(4), new Float32Array(8).fill(1));
+    await client.createTable({ name: 'timed', ...COUNTING, policy: { ttl: 6, clock: 'seconds' } });
     // Each key is seen once in a step, so keys of one shard see the same clock.
     const candidates = firstKeys(1000);
     const { order } = loadNative().partition(candidates, shardCount(client.clusterMap.pools[0]!));
@@ -228,6 +229,22 @@ describe('kintsugi replica', () => {
     const { code, stderr } = await kintsugi(['replica', '--max-age', '-1']);
     expect(code).toBe(2);
     expect(stderr).toContain('BAD_ARGUMENT: --max-age must be steps like 2000, a time like 24h, or 2000,24h');
+  });
+
+  it('says that an age fits none of its tables, at its start and when they come later', async () => {
+    const early = await replica('--max-age', '24h');
+    await record(early.running, 'replica.ready');
+    const policy = { ttl: 9 };
+    await client.createTable({ name: 'bystep', ...COUNTING, policy });
+    const why = 'an age of 86400 seconds fits no table: those with a policy count steps';
+    await early.running.line((text) => text.includes(why));
+    expect((await fetch(`${early.url}/readyz`)).status).toBe(503);
+    const late = ['replica', '--scheduler', cluster.address, '--max-age', '24h'];
+    expect(await kintsugi(late)).toMatchObject({ code: 2, stderr: expect.stringContaining(why) });
+    await client.createTable({ name: 'timed', ...COUNTING, policy: { ...policy, clock: 'seconds' } });
+    await ready(early);
+    expect(await kintsugi([...late, '--tables', 'bystep'])).toMatchObject({ code: 2 });
+    await ready(await replica('--max-age', '24h', '--tables', 'timed'));
   });
 
   it('has a token of its own for pulls: neither that of the job nor that of metrics', async () => {

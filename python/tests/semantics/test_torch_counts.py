@@ -376,6 +376,12 @@ def test_the_option_is_kept_and_checked(client: kintsugi.Client) -> None:
     with pytest.raises(kintsugi.Error, match="count_duplicates") as raised:
         layer_of(client, count_duplicates=wrong)
     assert raised.value.code == "BAD_ARGUMENT"
+    for option in ("count_duplicates", "fused"):
+        before = getattr(layer, option)
+        with pytest.raises(kintsugi.Error, match=f"{option} of a layer stays") as raised:
+            setattr(layer, option, not before)
+        assert raised.value.code == "BAD_ARGUMENT"
+        assert getattr(copy.deepcopy(layer), option) is before
 
 
 # ---- ranks

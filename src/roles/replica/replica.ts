@@ -18,7 +18,7 @@ import { attachAs, Uplink } from '../../net/uplink.js';
 import { locate, type PeerId, poolOf, SCHEDULER, shardCount, tableByName } from '../../protocol/map.js';
 import type { Message } from '../../protocol/messages.js';
 import { MAX_REPORTED_TABLES } from '../../protocol/replicas.js';
-import type { ServedRows } from '../../protocol/saving.js';
+import { type ServedRows, servedProblem } from '../../protocol/saving.js';
 import type { ReplicaStatus } from '../../protocol/status.js';
 import { createEndpoints } from '../endpoints.js';
 import type { Readings } from '../metrics/registry.js';
@@ -129,6 +129,11 @@ class Replica implements RunningReplica {
       await this.close();
       throw error;
     });
+    const { misfit } = this;
+    if (misfit !== undefined) {
+      await this.close();
+      throw new KintsugiError('BAD_ARGUMENT', misfit);
+    }
     this.timers = [setInterval(() => this.tick(), TICK_MS), setInterval(() => this.look(), LOOK_MS)];
     log.info('replica.following', { replica: this.id, address: this.address });
   }
@@ -184,11 +189,19 @@ class Replica implements RunningReplica {
     if (core.map.groups.length === 0) return 'the job is not formed';
     const [missing] = core.missingTables;
     if (missing !== undefined) return `the job has no table "${missing}"`;
+    if (this.misfit !== undefined) return this.misfit;
     const { shards, complete, lagMs } = core.status();
     if (complete < shards) return `${shards - complete} of ${shards} shards are not here yet`;
     if (lagMs <= this.maxLagMs) return undefined;
     if (!Number.isFinite(lagMs)) return 'nobody has said yet how old a shard is';
     return `a shard is ${Math.round(lagMs)} ms old, at most ${this.maxLagMs} are allowed`;
+  }
+
+  /** Why thresholds of ages fit none of the tables that are served, which may come later. */
+  private get misfit(): string | undefined {
+    const { tables, served = {} } = this.options;
+    const all = this.core?.map.tables ?? [];
+    return servedProblem(served, tables ? all.filter(({ name }) => tables.includes(name)) : all);
   }
 
   private look(): void {

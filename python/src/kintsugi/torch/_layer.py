@@ -186,13 +186,31 @@ _OWN = frozenset({"_begun", "_own_anchor"})
 """Attributes that copies and pickles make anew."""
 
 
+class _Given:
+    """A flag that a layer has from its start: what watches it, and other ranks, look at it once."""
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layer: Layer | None, _: type) -> bool:
+        return layer is not None and bool(layer.__dict__.get(self._name, False))
+
+    def __set__(self, layer: Layer, value: bool) -> None:
+        """The first value. @raises Error BAD_ARGUMENT: there is one already."""
+        if self._name in layer.__dict__:
+            raise Error("BAD_ARGUMENT", f"{self._name} of a layer stays: another layer may have another")
+        layer.__dict__[self._name] = value
+
+
 class Layer(nn.Module):
     """A layer whose rows are in tables of a job."""
 
     tables: list[Table]
     is_warned = False
     """Whether it was said that ranks of DistributedDataParallel push on their own."""
-    count_duplicates = False
+    fused = _Given()
+    """Whether gradients are pushed as they come, and not by a `RowOptimizer`."""
+    count_duplicates = _Given()
     """Whether a key is seen as often as the batches of a step name it, and not once."""
 
     def __init__(
