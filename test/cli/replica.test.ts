@@ -245,6 +245,10 @@ describe('kintsugi replica', () => {
     await ready(early);
     expect(await kintsugi([...late, '--tables', 'bystep'])).toMatchObject({ code: 2 });
     await ready(await replica('--max-age', '24h', '--tables', 'timed'));
+    const waits = await replica('--tables', 'timed,soon');
+    await waits.running.line((text) => text.includes('the job has no table \\"soon\\"'));
+    await client.createTable({ name: 'soon', ...COUNTING });
+    await record(waits.running, 'replica.ready');
   });
 
   it('has a token of its own for pulls: neither that of the job nor that of metrics', async () => {

@@ -85,6 +85,7 @@ class Replica implements RunningReplica {
   private timers: NodeJS.Timeout[] = [];
   private proof: Uint8Array | undefined;
   private wasReady = false;
+  private saidUnfit: string | undefined;
   private tickedAt = Number.NEGATIVE_INFINITY;
   id: PeerId = -1;
   address = '';
@@ -187,9 +188,8 @@ class Replica implements RunningReplica {
     if (core) core.now = monotonicMs();
     if (!core || this.id < 0) return 'this replica is not connected to its job yet';
     if (core.map.groups.length === 0) return 'the job is not formed';
-    const [missing] = core.missingTables;
-    if (missing !== undefined) return `the job has no table "${missing}"`;
-    if (this.misfit !== undefined) return this.misfit;
+    const { unfit } = this;
+    if (unfit !== undefined) return unfit;
     const { shards, complete, lagMs } = core.status();
     if (complete < shards) return `${shards - complete} of ${shards} shards are not here yet`;
     if (lagMs <= this.maxLagMs) return undefined;
@@ -204,11 +204,20 @@ class Replica implements RunningReplica {
     return servedProblem(served, tables ? all.filter(({ name }) => tables.includes(name)) : all);
   }
 
+  /** Why its flags fit no table of the job as it is now. */
+  private get unfit(): string | undefined {
+    if (!this.core?.map.groups.length) return undefined;
+    const [missing] = this.core.missingTables;
+    return missing === undefined ? this.misfit : `the job has no table "${missing}"`;
+  }
+
   private look(): void {
     const why = this.notReady;
     const isReady = why === undefined;
-    if (isReady === this.wasReady) return;
+    const { unfit } = this;
+    if (isReady === this.wasReady && unfit === this.saidUnfit) return;
     this.wasReady = isReady;
+    this.saidUnfit = unfit;
     if (isReady) this.options.log.info('replica.ready', { address: this.address });
     else this.options.log.warn('replica.unready', { reason: why });
   }
