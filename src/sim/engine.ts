@@ -29,6 +29,10 @@ export interface EvictionLog {
   entries: { key: bigint; reason: number; batch: number }[];
   /** The number that readers are told for the first one. */
   first: number | undefined;
+  /** When an answer was looked at last, how many were durable then, and at an earlier time. */
+  lookedAt: number;
+  durable: number;
+  least: number;
 }
 
 export class RememberingShard implements NativeShard {
@@ -85,7 +89,7 @@ export class RememberingShard implements NativeShard {
   }
 
   watch(table: number, on: boolean): void {
-    if (on) this.logs.set(table, { entries: [], first: undefined });
+    if (on) this.logs.set(table, { entries: [], first: undefined, lookedAt: 0, durable: 0, least: 0 });
     else this.logs.delete(table);
     this.real.watch(table, on);
   }

@@ -1,7 +1,8 @@
 /**
  * Answers to readers of evictions (rule 49), at the moment of sending. The engine says which keys leave in
- * which batch: an answer has exactly those of durable batches, in order. No owner begins below a batch of
- * which evictions were told.
+ * which batch: an answer has exactly those of durable batches, in order. It may lack those that have become
+ * durable since an earlier look, for a node may make a batch durable in the turn of an answer, after it. No
+ * owner begins below a batch of which evictions were told.
  */
 import type { PsNode } from '../core/node/node.js';
 import type { Message, MessageOf } from '../protocol/messages.js';
@@ -11,6 +12,7 @@ import { Violation } from './violation.js';
 /** The parts of the cluster that the checks need beside the messages. */
 export interface EvictionsHost {
   readonly nodes: readonly { readonly node: Pick<PsNode, 'ownerAt'> | undefined }[];
+  readonly now: number;
 }
 
 /** Checks answers when they are sent. */
@@ -37,9 +39,13 @@ export class ToldEvictions {
     this.logs.set(nameOf(client, message), log);
     const base = stream.before?.base ?? 0;
     const durable = log.entries.filter(({ batch }) => base + batch <= stream.committed).length;
-    log.first ??= end - durable;
-    if (end - log.first !== durable)
-      throw new Violation(`${where}: ${end - log.first} are told, ${durable} are durable`);
+    // The answer that began the log tells nothing.
+    log.first ??= end;
+    if (log.lookedAt < this.cluster.now) log.least = log.durable;
+    Object.assign(log, { lookedAt: this.cluster.now, durable });
+    const count = end - log.first;
+    if (count < log.least || count > durable)
+      throw new Violation(`${where}: ${count} are told, ${log.least} to ${durable} are durable`);
     const keys = new BigUint64Array(parts[0]!.slice().buffer);
     const told = log.entries.slice(from - log.first, from - log.first + keys.length);
     if (from < log.first || told.length < keys.length)
