@@ -112,7 +112,7 @@ class Client:
 
     def table(self, name: str) -> Table:
         """A table that exists. @raises Error UNKNOWN_TABLE."""
-        return self._tables.find(name)
+        return self._tables.get(name)
 
     def tables(self) -> list[Table]:
         """The tables of the job."""

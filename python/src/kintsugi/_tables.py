@@ -49,6 +49,8 @@ class Table:
 
     def __init__(self, tables: Tables, spec: dict[str, Any]) -> None:
         self._tables = tables
+        self.id: int = spec["id"]
+        """Its number in the job: a table that is created under the name of one that was dropped has another."""
         self.name: str = spec["name"]
         self.dim: int = spec["dim"]
         """float32 values per row."""
@@ -229,13 +231,21 @@ class Tables:
                 raise Error("UNKNOWN_TABLE", f"table {given.name!r} was dropped")
             return given if given._tables is self else self._own(given)
         name = text(given, "table must be a table of this job or its name: the name")
-        known = self._known.get(name)
-        return known or self._of_spec(self.connection.ask({"op": "table", "name": name}))
+        return self._known.get(name) or self.get(name)
+
+    def get(self, name: str) -> Table:
+        """The table that has this name in the job now, as it is set now. @raises Error UNKNOWN_TABLE."""
+        name = text(name, "table must be a table of this job or its name: the name")
+        return self._of_spec(self.connection.ask({"op": "table", "name": name}))
 
     def _own(self, given: Table) -> Table:
-        found = self.find(given.name)
+        found = self._known.get(given.name)
+        if found is None or found.id != given.id:
+            found = self.get(given.name)
         if given.job != found.job:
             raise Error("UNKNOWN_TABLE", f"table {given.name!r} is none of this job, but of {given.job}")
+        if given.id != found.id:
+            raise Error("UNKNOWN_TABLE", f"table {given.name!r} was dropped: another one has its name")
         return found
 
     def every(self) -> list[Table]:
@@ -254,7 +264,9 @@ class Tables:
         self._known.pop(table.name, None)
 
     def _of_spec(self, spec: dict[str, Any]) -> Table:
-        table = self._known.setdefault(spec["name"], Table(self, spec))
+        table = self._known.get(spec["name"])
+        if table is None or table.id != spec["id"]:
+            table = self._known[spec["name"]] = Table(self, spec)
         table.optimizer = optimizer_of(spec["optimizer"])
         table.policy = policy_of(spec["policy"]) if "policy" in spec else None
         return table

@@ -190,9 +190,9 @@ const roomForTables = ({ client, room }: OperationRequest): Promise<void> =>
 
 /** A table as programs are told of it. */
 function described(client: Client, spec: TableSpec) {
-  const { name, dim, pool, optimizer, initializer, seed, policy } = spec;
+  const { id, name, dim, pool, optimizer, initializer, seed, policy } = spec;
   const { job } = client.clusterMap;
-  const known = { name, dim, pool, optimizer, initializer, seed, ...(policy && { policy }) };
+  const known = { id, name, dim, pool, optimizer, initializer, seed, ...(policy && { policy }) };
   return { ...known, job, width: client.rowWidth(spec) };
 }
 
