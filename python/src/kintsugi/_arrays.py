@@ -63,8 +63,11 @@ def _integers(given: Sequence[Any], array: npt.NDArray[Any]) -> npt.NDArray[Any]
 def keys_of(given: npt.ArrayLike) -> Keys:
     """Keys as u64, of any integers; int64 are taken bit for bit. @raises Error KEY_TYPE, LENGTH_MISMATCH."""
     array = array_of(given, "keys", "KEY_TYPE")
-    if array.dtype.kind in "fO" and isinstance(given, (list, tuple)):
-        array = _integers(given, array)
+    if isinstance(given, (list, tuple)):
+        if array.dtype.kind in "iu" and any(is_truth(each) for each in given):
+            raise Error("KEY_TYPE", "keys must be integers of at most 64 bits, not True or False")
+        if array.dtype.kind in "fO":
+            array = _integers(given, array)
     if array.dtype.kind not in "iu" and (array.size > 0 or array.ndim == 0 or array.dtype.kind != "f"):
         raise Error("KEY_TYPE", f"keys must be integers of at most 64 bits, not {array.dtype}")
     if array.ndim != 1:

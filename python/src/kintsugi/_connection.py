@@ -57,6 +57,12 @@ class Connection:
                 self._session = self._connect()
             return self._session
 
+    @property
+    def trust(self) -> tuple[int, int]:
+        """Another one when the gateway is another, or has said again that a table is unknown."""
+        session = self._session
+        return (0, 0) if session is None else (id(session), session.link.unknown_tables)
+
     def _used(self) -> None:
         if self.before_use is not None:
             self.before_use()

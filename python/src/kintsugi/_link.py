@@ -79,6 +79,8 @@ class Link:
         self._buffer = bytearray()
         self._next = 1
         self._lost: GatewayLost | None = None
+        self.unknown_tables = 0
+        """How often the gateway has said that a table is unknown."""
 
     @property
     def lost(self) -> bool:
@@ -208,6 +210,7 @@ class Link:
             return
         if "code" in message:
             reply.error = Error(message["code"], message["message"])
+            self.unknown_tables += message["code"] == "UNKNOWN_TABLE"
         reply.value = message.get("value")
         reply.payload = payload
         reply.keep = None

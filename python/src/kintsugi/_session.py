@@ -45,6 +45,7 @@ class Call:
     """Rows of one table. `rows`: gradients of a push; of a pull where the rows go, or None."""
 
     table: str
+    """See `Table.named`."""
     keys: Keys
     width: int
     rows: Rows | None = None
@@ -61,6 +62,11 @@ class Call:
         return entry
 
     @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self.table.split("\n")[0]
+
+    @property
     def extras_bytes(self) -> int:
         """Bytes of counts and scores, with their padding."""
         return sum(_padded(array.nbytes) for array in self.extras.arrays)
@@ -68,7 +74,7 @@ class Call:
 
 def named(calls: Sequence[Call]) -> str:
     """The tables and keys of a push, for errors."""
-    return ", ".join(f"{call.table}: {len(call.keys)} keys" for call in calls) or "no tables"
+    return ", ".join(f"{call.name}: {len(call.keys)} keys" for call in calls) or "no tables"
 
 
 def _padded(size: int) -> int:

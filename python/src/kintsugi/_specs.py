@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, ClassVar
 
-from ._checks import bad, instance, integer, number, shown
+from ._checks import bad, flag, instance, integer, number, shown
 from ._named import Named, arguments
 from .schedules import Schedule, schedule_of
 
@@ -250,9 +250,7 @@ class Policy:
         if self.max_rows is not None:
             spec["maxRows"] = integer(self.max_rows, "max_rows", 1, MOST_ROWS)
         for name, value in (("memory", self.memory), ("score", self.score)):
-            if not isinstance(value, bool):
-                raise bad(f"{name} must be True or False, not {shown(value)}")
-            if value:
+            if flag(value, name):
                 spec[name] = True
         if self.score and "maxRows" not in spec and not self.memory:
             raise bad("score says which rows go for max_rows or memory: it needs one of them")
@@ -289,7 +287,8 @@ def frequency_of(given: Any, times: _Times) -> dict[str, Any]:
     if len(given) == 4:
         factor = number(given[2], "factor of min_frequency")
         if not 1 <= math.floor(factor * DECAY_PARTS + 0.5) < DECAY_PARTS:
-            raise bad(f"factor of min_frequency must be above 0 and below 1, not {shown(given[2])}")
+            limits = f"above 0 and below 1 in steps of 1/{DECAY_PARTS}"
+            raise bad(f"factor of min_frequency must be {limits}, not {shown(given[2])}")
         spec["decay"] = {"factor": factor, "every": times.of(given[3], "every of min_frequency")}
     return spec
 

@@ -50,7 +50,7 @@ class Table:
     def __init__(self, tables: Tables, spec: dict[str, Any]) -> None:
         self._tables = tables
         self.id: int = spec["id"]
-        """Its number in the job: a table that is created under the name of one that was dropped has another."""
+        """Its number in the job. A table under the name of one that was dropped has another."""
         self.name: str = spec["name"]
         self.dim: int = spec["dim"]
         """float32 values per row."""
@@ -71,6 +71,11 @@ class Table:
         """Keys of marks of values that this process has begun to set, and has failed."""
         self.dropped = False
         """Whether this process has dropped it."""
+
+    @property
+    def named(self) -> str:
+        """How requests name it, so that no other table that has taken its name is meant."""
+        return f"{self.name}\n{self.id}"
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.dim}, optimizer={self.optimizer})"
@@ -219,6 +224,9 @@ class Tables:
         self.client: Callable[[], Any] = lambda: None
         """The client whose tables they are, as long as it is there."""
         self._known: dict[str, Table] = {}
+        self._doubtful: set[str] = set()
+        """Names of known tables that others may have by now: a request has met a table that is gone."""
+        self._trust = connection.trust
 
     def create(self, spec: dict[str, Any]) -> Table:
         """See `Client.create_table`."""
@@ -231,7 +239,11 @@ class Tables:
                 raise Error("UNKNOWN_TABLE", f"table {given.name!r} was dropped")
             return given if given._tables is self else self._own(given)
         name = text(given, "table must be a table of this job or its name: the name")
-        return self._known.get(name) or self.get(name)
+        if self._trust != self.connection.trust:
+            self._trust = self.connection.trust
+            self._doubtful.update(self._known)
+        known = None if name in self._doubtful else self._known.get(name)
+        return known or self.get(name)
 
     def get(self, name: str) -> Table:
         """The table that has this name in the job now, as it is set now. @raises Error UNKNOWN_TABLE."""
@@ -254,12 +266,12 @@ class Tables:
 
     def set(self, table: Table, changes: dict[str, Any]) -> None:
         """See `Table.set`."""
-        self._of_spec(self.connection.ask({"op": "setTable", "name": table.name, **changes}))
+        self._of_spec(self.connection.ask({"op": "setTable", "name": table.named, **changes}))
 
     def drop(self, table: Table) -> None:
         """See `Table.drop`."""
         self.find(table)
-        self.connection.ask({"op": "dropTable", "name": table.name})
+        self.connection.ask({"op": "dropTable", "name": table.named})
         table.dropped = True
         self._known.pop(table.name, None)
 
@@ -269,11 +281,12 @@ class Tables:
             table = self._known[spec["name"]] = Table(self, spec)
         table.optimizer = optimizer_of(spec["optimizer"])
         table.policy = policy_of(spec["policy"]) if "policy" in spec else None
+        self._doubtful.discard(table.name)
         return table
 
     def count(self, table: Table) -> int:
         """See `Table.__len__`."""
-        rows: int = self.connection.ask({"op": "rows", "name": table.name})
+        rows: int = self.connection.ask({"op": "rows", "name": table.named})
         return rows
 
     def pull(
@@ -300,7 +313,7 @@ class Tables:
             where = present(keys)
             places.append((len(keys), where, target))
             direct = target if where is None else None
-            calls.append(Call(table.name, keys if where is None else keys[where], width, direct))
+            calls.append(Call(table.named, keys if where is None else keys[where], width, direct))
 
         def send(session: Session) -> tuple[Reply, Any]:
             reply, _, arrays = session.pull(calls, state)
@@ -335,7 +348,7 @@ class Tables:
             where = present(keys)
             if where is not None:
                 keys, values, extra = keys[where], values[where], extra.of(where)
-            calls.append(Call(table.name, keys, width, values, extra))
+            calls.append(Call(table.named, keys, width, values, extra))
         message: dict[str, Any] = {"op": "push", "whole": True} if whole else {"op": "push"}
         if until is not None:
             message["until"] = until
@@ -355,7 +368,7 @@ class Tables:
             keys = keys_of(asked)
             where = present(keys)
             keys = keys if where is None else keys[where]
-            calls.append(Call(table.name, keys, 0, np.empty((len(keys), 0), np.float32)))
+            calls.append(Call(table.named, keys, 0, np.empty((len(keys), 0), np.float32)))
         return self._begin(calls, {"op": "delete"})
 
     def clock(self) -> tuple[str, float]:
@@ -377,7 +390,7 @@ class Tables:
             return reply
 
         try:
-            ask({"op": "scan", "name": table.name, "batch": batch, "whole": state})
+            ask({"op": "scan", "name": table.named, "batch": batch, "whole": state})
             while count := (reply := ask({"op": "scanned"})).value:
                 keys = np.frombuffer(reply.payload, np.uint64, count)
                 rows = np.frombuffer(reply.payload, np.float32, count * width, keys.nbytes)
@@ -405,7 +418,7 @@ class Tables:
 
         try:
             place = {} if since is None else {"from": since}
-            ask({"op": "evictions", "name": table.name, "pollMs": poll_ms, **place})
+            ask({"op": "evictions", "name": table.named, "pollMs": poll_ms, **place})
             while batch := (reply := ask({"op": "evicted"})).value:
                 keys = np.frombuffer(reply.payload, np.uint64, len(batch["reasons"]))
                 yield Evictions(keys, batch["reasons"], batch["gap"], batch["position"])

@@ -361,10 +361,7 @@ function checkTablesOnce(calls: readonly TableCall[]): void {
   for (const { spec, keys } of calls) {
     if (keys.length === 0) continue;
     if (named.has(spec.id))
-      throw new KintsugiError(
-        'BAD_ARGUMENT',
-        `push: table "${spec.name}" is named twice; give all its keys once`,
-      );
+      throw new KintsugiError('BAD_ARGUMENT', `table "${spec.name}" is named twice; give all its keys once`);
     named.add(spec.id);
   }
 }

@@ -3,7 +3,7 @@ import { KintsugiError } from '../../common/errors.js';
 import type { EvictionPosition } from '../../library/client/options.js';
 import { limitText } from '../../protocol/limits.js';
 import { integer, text } from './fields.js';
-import type { GatewayOperation } from './operations.js';
+import { type GatewayOperation, tableOf } from './operations.js';
 
 /** Streams of one program that are open at once. */
 const MAX_STREAMS = 64;
@@ -20,7 +20,7 @@ export const EVICTION_OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
     const pollMs = integer(message, 'pollMs', 1);
     const stop = new AbortController();
     const options = { ...(from && { from }), pollMs, signal: AbortSignal.any([signal, stop.signal]) };
-    const batches = client.evictions(text(message, 'name'), options);
+    const batches = client.evictions(tableOf(client, text(message, 'name')), options);
     streams.set(integer(message, 'stream'), { batches, stop });
     return {};
   },

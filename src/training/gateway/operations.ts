@@ -8,8 +8,10 @@ import { KintsugiError } from '../../common/errors.js';
 import type {
   Client,
   EvictionBatch,
+  PullRequest,
   PushRequest,
   ScanBatch,
+  Table,
   TableChanges,
   TableOptions,
 } from '../../library/client/client.js';
@@ -17,7 +19,7 @@ import { internalsOf } from '../../library/client/connected.js';
 import { rowCounts } from '../../library/client/scan.js';
 import { listTables } from '../../library/tools/tables.js';
 import { limitText } from '../../protocol/limits.js';
-import { type TableSpec, tableByName } from '../../protocol/map.js';
+import { lastTableOf, type TableSpec, tableByName } from '../../protocol/map.js';
 import { FLOAT_BYTES, KEY_BYTES } from '../../protocol/section-header.js';
 import { bad, integer, text } from './fields.js';
 import type { Memory } from './memory.js';
@@ -73,7 +75,7 @@ const TABLE_BYTES = 512;
 export type GatewayOperation = (asked: OperationRequest) => Promise<OperationAnswer>;
 
 /**
- * Keys and rows for one table. The offsets are bytes in the memory of the program; only a push has `lr`, null
+ * Keys and rows for one table, see `tableOf`. The offsets are bytes in the memory of the program; only a push has `lr`, null
  * for that of the table, u32 counts of its keys, null where they were seen once, and their scores.
  */
 type GatewayCall = [
@@ -97,16 +99,32 @@ export function callsOf(message: Record<string, unknown>): GatewayCall[] {
   throw bad('calls must be a list of [table, keys, count, rows] or, in a push, [..., lr, counts, scores]');
 }
 
+/**
+ * The table that a program names: as it is called, or with a line feed and its id behind. No name has a line
+ * feed, and no id comes again, so the id tells a table from one that has taken its name since.
+ * @throws UNKNOWN_TABLE
+ */
+export function tableOf(client: Client, named: string): Table {
+  const [name = '', id] = named.split('\n');
+  const { clusterMap } = client;
+  const spec = tableByName(clusterMap, name);
+  if (id !== undefined && spec?.id !== Number(id) && Number(id) <= lastTableOf(clusterMap)) {
+    const taken = spec ? ', and another one has its name' : '';
+    throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" was dropped${taken}`);
+  }
+  return client.table(name);
+}
+
 /** Floats of a row: its values, or with the state of the optimizer. */
-function widthOf(client: Client, name: string, whole: boolean): number {
-  const { spec } = client.table(name);
+function widthOf(client: Client, { spec }: Table, whole: boolean): number {
   return whole ? client.rowWidth(spec) : spec.dim;
 }
 
 const pull: GatewayOperation = async ({ client, message, memory, signal, room }) => {
   const whole = message.whole === true;
   const behind = message.behind === true;
-  const asked = callsOf(message).map(([table, keysAt, count, rowsAt]) => {
+  const asked = callsOf(message).map(([named, keysAt, count, rowsAt]) => {
+    const table = tableOf(client, named);
     const floats = count * widthOf(client, table, whole);
     const keys = memory.keys(keysAt, count);
     return { table, keys, floats, into: behind ? undefined : memory.floats(rowsAt, floats) };
@@ -127,7 +145,8 @@ const pull: GatewayOperation = async ({ client, message, memory, signal, room })
 };
 
 export function pushRequests({ client, message, memory }: OperationRequest): PushRequest[] {
-  return callsOf(message).map(([table, keysAt, count, rowsAt, lr, countsAt, scoresAt]) => {
+  return callsOf(message).map(([named, keysAt, count, rowsAt, lr, countsAt, scoresAt]) => {
+    const table = tableOf(client, named);
     const gradients = memory.floats(rowsAt, count * widthOf(client, table, message.whole === true));
     const counts = countsAt === undefined || countsAt === null ? undefined : memory.counts(countsAt, count);
     const scores = scoresAt === undefined ? undefined : memory.floats(scoresAt, count);
@@ -176,10 +195,17 @@ const push: GatewayOperation = async (asked) => {
   return {};
 };
 
+/** Tables and keys of calls without rows. */
+export function keyRequests({ client, message, memory }: OperationRequest): PullRequest[] {
+  return callsOf(message).map(([named, at, count]) => {
+    return { table: tableOf(client, named), keys: memory.keys(at, count) };
+  });
+}
+
 /** Deletes the rows of keys. The calls are those of a push, without rows. */
 const deletion: GatewayOperation = async (asked) => {
-  const { client, message, memory } = asked;
-  const requests = callsOf(message).map(([table, at, count]) => ({ table, keys: memory.keys(at, count) }));
+  const { client } = asked;
+  const requests = keyRequests(asked);
   await pushed(asked, () => client.delete(requests));
   return {};
 };
@@ -232,17 +258,14 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
   },
 
   async setTable({ client, message, signal }) {
-    const name = text(message, 'name');
-    await existing(client, name);
-    const table = client.table(name);
+    const table = tableOf(client, text(message, 'name'));
     const { lr, clipNorm, schedule, policy } = message as TableChanges;
     await table.set({ lr, clipNorm, schedule, policy }, { signal });
     return { value: described(client, table.spec) };
   },
 
   async dropTable({ client, message, signal }) {
-    const { name } = await existing(client, text(message, 'name'));
-    await client.table(name).drop({ signal });
+    await tableOf(client, text(message, 'name')).drop({ signal });
     return {};
   },
 
@@ -264,7 +287,7 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
   },
 
   async rows({ client, message }) {
-    const { spec } = client.table(text(message, 'name'));
+    const { spec } = tableOf(client, text(message, 'name'));
     return { value: (await rowCounts(internalsOf(client).session)).get(spec.id) ?? 0 };
   },
 
@@ -276,11 +299,11 @@ export const OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
         limitText('too many scans of this program are open', 'maxScans', MAX_SCANS),
       );
     const whole = message.whole === true;
-    const name = text(message, 'name');
-    const rowBytes = KEY_BYTES + widthOf(client, name, whole) * FLOAT_BYTES;
+    const table = tableOf(client, text(message, 'name'));
+    const rowBytes = KEY_BYTES + widthOf(client, table, whole) * FLOAT_BYTES;
     const most = Math.floor((scans.size < FEW_SCANS ? BATCH_BYTES : SMALL_BATCH_BYTES) / rowBytes);
     const batchRows = Math.min(integer(message, 'batch', 1), Math.max(1, most));
-    const batches = client.scan(name, { select: whole ? 'rows' : 'values', batchRows });
+    const batches = client.scan(table, { select: whole ? 'rows' : 'values', batchRows });
     scans.set(integer(message, 'scan'), { batches, batchBytes: batchRows * rowBytes });
     return {};
   },

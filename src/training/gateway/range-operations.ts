@@ -3,7 +3,13 @@
 import { ERROR_CODES, type ErrorCode, KintsugiError } from '../../common/errors.js';
 import { Dataset, type DatasetSpec, UNBOUNDED } from '../../library/client/dataset.js';
 import { bad, integer, text } from './fields.js';
-import { callsOf, type GatewayOperation, type OperationRequest, pushed, pushRequests } from './operations.js';
+import {
+  type GatewayOperation,
+  keyRequests,
+  type OperationRequest,
+  pushed,
+  pushRequests,
+} from './operations.js';
 import { GatewayRanges } from './ranges.js';
 
 /** @throws BAD_ARGUMENT */
@@ -68,11 +74,8 @@ export const RANGE_OPERATIONS: Readonly<Record<string, GatewayOperation>> = {
   },
 
   async skip(asked) {
-    const { message, memory } = asked;
-    const requests = callsOf(message).map(([table, keysAt, count]) => {
-      return { table, keys: memory.keys(keysAt, count) };
-    });
-    rangesOf(asked).skip(integer(message, 'range'), requests, integer(message, 'samples'));
+    const { message } = asked;
+    rangesOf(asked).skip(integer(message, 'range'), keyRequests(asked), integer(message, 'samples'));
     return {};
   },
 
