@@ -75,8 +75,9 @@ const TABLE_BYTES = 512;
 export type GatewayOperation = (asked: OperationRequest) => Promise<OperationAnswer>;
 
 /**
- * Keys and rows for one table, see `tableOf`. The offsets are bytes in the memory of the program; only a push has `lr`, null
- * for that of the table, u32 counts of its keys, null where they were seen once, and their scores.
+ * Keys and rows for one table, see `tableOf`. The offsets are bytes in the memory of the program; only a push
+ * has `lr`, null for that of the table, u32 counts of its keys, null where they were seen once, and their
+ * scores.
  */
 type GatewayCall = [
   ...[table: string, keysAt: number, count: number, rowsAt: number],
