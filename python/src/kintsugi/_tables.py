@@ -50,7 +50,7 @@ class Table:
     def __init__(self, tables: Tables, spec: dict[str, Any]) -> None:
         self._tables = tables
         self.id: int = spec["id"]
-        """Its number in the job. A table under the name of one that was dropped has another."""
+        """The number of the table in the job. One under the name of one that was dropped has another."""
         self.name: str = spec["name"]
         self.dim: int = spec["dim"]
         """float32 values per row."""
