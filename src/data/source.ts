@@ -6,6 +6,7 @@
  * The same range is the same samples in the same order, for every worker and at any time. Ranges that follow
  * each other share no sample and miss none. This is what makes training exactly once.
  */
+import { checkInteger } from '../common/options.js';
 import type { Batch } from './batch.js';
 import { bad } from './bytes.js';
 import { problemText, SchemaRows } from './rows.js';
@@ -84,7 +85,7 @@ export async function countSamples(source: Source): Promise<number> {
 /**
  * Batches of samples that are objects with a field per column; a field that is not there is a missing value.
  * @param where names what is read, in messages
- * @throws BAD_DATA for a sample that does not fit the schema
+ * @throws BAD_DATA for a sample that does not fit the schema, BAD_ARGUMENT
  */
 export async function* batchesOf(
   schema: Schema,
@@ -92,6 +93,7 @@ export async function* batchesOf(
   batch: number,
   where: string,
 ): AsyncGenerator<Batch, void, undefined> {
+  checkInteger('batchesOf: batch', batch, 1);
   const columns = columnsOf(schema);
   let rows = new SchemaRows(schema, batch);
   let number = 0;

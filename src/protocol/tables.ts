@@ -33,6 +33,8 @@ export interface SetTable extends TableChanges {
   t: 'setTable';
   id: number;
   name: string;
+  /** Id of the table: another one that has taken its name is not meant. */
+  table?: number;
 }
 /** Every owner of a shard has the map of this epoch, so later pushes have the new settings. */
 export interface TableSet {

@@ -273,7 +273,7 @@ const FIELDS: { [K in Message['t']]: Record<string, FieldCheck> } = {
     ),
   },
   tablesCreated: { id: natural, tables: list(object), code: optional(code), message: optional(text) },
-  setTable: { id: natural, name: text, ...CHANGE_FIELDS },
+  setTable: { id: natural, table: optional(natural), name: text, ...CHANGE_FIELDS },
   dropTable: { id: natural, table: natural },
   tableDropped: { id: natural, epoch: natural, code: optional(code), message: optional(text) },
   tableSet: { id: natural, epoch: natural, code: optional(code), message: optional(text) },

@@ -18,6 +18,7 @@ from ._cluster import LocalCluster, start_local_cluster
 from ._dataset import Dataset, Lease
 from ._environment import JobEnvironment, Ranks, from_env
 from ._errors import Error, PushesFailed, PushInDoubt
+from ._evictions import Evictions
 from ._futures import Future, PushFuture
 from ._numbered import NumberedSteps
 from ._ranges import RangeDataset, read_batches
@@ -37,7 +38,7 @@ from ._specs import (
     Uniform,
     Zeros,
 )
-from ._tables import Evictions, Table
+from ._tables import Table
 
 __all__ = [
     "FTRL",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from ._arrays import Keys, Rows, keys_of, present, rows_of, target_of
 from ._checks import entries, flag, integer, listed, number, text
 from ._connection import Connection
 from ._errors import Error, GatewayLost
+from ._evictions import Evictions
 from ._extras import Counts, Rate, Scores, each_of
 from ._futures import Future, PushFuture
 from ._link import Reply
@@ -29,19 +30,6 @@ from ._specs import (
     policy_of,
 )
 from .schedules import Schedule
-
-
-class Evictions(NamedTuple):
-    """Some keys whose rows left a table, as `Table.evictions` gives them."""
-
-    keys: Keys
-    """uint64, of one shard, in the order in which they left. Empty in the first batch and in some gaps."""
-    reasons: list[str]
-    """Why each of them left: expired, rare, faint, displaced or deleted."""
-    gap: bool
-    """True: other keys may have left before these, after the batches so far, which nobody tells any more."""
-    position: dict[str, Any]
-    """Where to go on after this batch; plain JSON."""
 
 
 class Table:

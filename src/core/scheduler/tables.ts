@@ -94,6 +94,8 @@ export class TableBook {
     const { map } = ledger;
     const table = this.known(map).get(name);
     if (!table) return refuse('UNKNOWN_TABLE', `no table "${name}" exists in this job`);
+    if (question.table !== undefined && question.table !== table.id)
+      return refuse('UNKNOWN_TABLE', `table "${name}" was dropped, and another one has its name`);
     const problem = changeProblem(table, question);
     if (problem) return refuse('BAD_ARGUMENT', `table "${name}": ${problem}`);
     const isNew = this.carryOut(from, table, id);

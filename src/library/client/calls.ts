@@ -27,6 +27,7 @@ import { distinctExtras, pushExtras } from './push-extras.js';
 import type { ReplicaReads } from './replica-reads.js';
 import {
   encodeRounds,
+  INTO_CHANGED,
   type PoolCalls,
   type PushRound,
   ROUND_BYTES,
@@ -110,7 +111,8 @@ export class ClientRequests {
     { signal, onAnswer }: PullOptions,
   ): Promise<void> {
     const answer: ReplicaAnswer = { lagMs: 0, states: [] };
-    const own = calls.map(({ spec, keys }, i) => ({ spec, keys, into: results[i]! }));
+    // Replicas are asked later, and again, when the caller may have written other keys there.
+    const own = calls.map(({ spec, keys }, i) => ({ spec, keys: keys.slice(), into: results[i]! }));
     const rest = await replicas.pull(own, signal, answer);
     const left = rest.map((piece): TableCall => {
       const { spec } = piece.call;
@@ -134,13 +136,14 @@ export class ClientRequests {
       widths: Uint32Array.from(mine, ({ width }) => width),
     }));
     const { answers } = this.session;
+    const lengths = results.map(({ length }) => length);
     const bytes = roundBytes(calls);
     for (const round of this.encoded(pools, mode)) {
       const { lists, done } = round;
       const onRows = (items: Uint32Array, rows: Uint8Array) => {
-        // The caller's own memory: it may have been transferred to somewhere else by now.
-        if (results.some(({ length }, i) => length === 0 && calls[i]!.keys.length > 0))
-          throw new KintsugiError('BAD_ARGUMENT', '`into` was detached (transferred) before its pull ended');
+        // The caller's own memory: it may have been transferred to somewhere else, or resized, by now.
+        if (results.some(({ length }, i) => length !== lengths[i]))
+          throw new KintsugiError('BAD_ARGUMENT', INTO_CHANGED);
         scatter(this.native, round, targets, items, rows);
       };
       if (!answers.takeNow(bytes)) await answers.take(bytes, options.signal);
@@ -180,7 +183,8 @@ export class ClientRequests {
     const calls = requests.map((request): TableCall => {
       checkFields('a request to delete', request, PULL_REQUEST);
       const spec = this.specOf(request.table);
-      return { spec, table: spec.id, keys: checkKeys(request.keys), width: 0, rows: NO_ROWS };
+      // Pieces after the first one leave later, when the caller may have written other keys there.
+      return { spec, table: spec.id, keys: checkKeys(request.keys).slice(), width: 0, rows: NO_ROWS };
     });
     checkTablesOnce(calls);
     for (const some of inRounds(calls, (spec) => rowBytes(this.rowWidth(spec))))
@@ -197,7 +201,7 @@ export class ClientRequests {
     if (this.audit) for (const each of pools) this.addAudit(each, mode, turn?.client);
     const rounds = this.encoded(pools, mode);
     await turn?.begins;
-    const later = this.session.holding.enter();
+    const later = this.session.holding.enter(options.signal);
     if (later) await later;
     try {
       for (const [index, round] of rounds.entries()) {
@@ -221,6 +225,7 @@ export class ClientRequests {
     }
     const [wanted, given] = [keys.length * width, request.gradients.length];
     if (given !== wanted) {
+      checkAttached('gradients', request.gradients);
       const text = `${keys.length} keys x ${width} values need ${wanted} floats, not ${given}`;
       const code = given % width === 0 ? 'LENGTH_MISMATCH' : 'DIM_MISMATCH';
       throw new KintsugiError(code, `table "${spec.name}": ${text}`);
@@ -368,5 +373,15 @@ function checkTablesOnce(calls: readonly TableCall[]): void {
 
 function checkKeys(keys: BigUint64Array): BigUint64Array {
   if (!(keys instanceof BigUint64Array)) throw new KintsugiError('KEY_TYPE', 'keys must be a BigUint64Array');
+  if (keys.length === 0) checkAttached('keys', keys);
   return keys;
+}
+
+/** An array that was transferred looks like an empty one. @throws BAD_ARGUMENT */
+function checkAttached(name: string, { buffer }: BigUint64Array | Float32Array): void {
+  try {
+    new Uint8Array(buffer);
+  } catch {
+    throw new KintsugiError('BAD_ARGUMENT', `${name} were detached (transferred) before the call`);
+  }
 }

@@ -78,6 +78,11 @@ function replicaOptions(given: ConnectOptions['replica']): ReplicaOptions | unde
   if (given.maxLagMs !== undefined) checkInteger('connect: replica: maxLagMs', given.maxLagMs, 0);
   if (given.missing !== undefined && typeof given.missing !== 'number')
     throw new KintsugiError('BAD_ARGUMENT', 'connect: replica: missing must be a number');
+  if (given.owners && given.missing !== undefined)
+    throw new KintsugiError(
+      'BAD_ARGUMENT',
+      'connect: replica: owners answer with initial values, so missing needs owners: false',
+    );
   return given;
 }
 

@@ -40,7 +40,7 @@ import type { ReplicaReads } from './replica-reads.js';
 import { type RestoredLost, type RestoreLostOptions, restoreLost } from './restore.js';
 import { scan } from './scan.js';
 import type { Session } from './session.js';
-import { checkShape, JobTable, newTableProblem } from './tables.js';
+import { checkShape, frozenCopy, JobTable, newTableProblem } from './tables.js';
 
 const NO_CLIENT = () => new KintsugiError('BAD_ARGUMENT', 'client must be what connect has given');
 
@@ -128,11 +128,11 @@ export class ConnectedClient implements Client {
   }
 
   async setTable(table: Table, changes: TableChanges, signal: AbortSignal | undefined): Promise<void> {
-    const { name, ...spec } = this.#requests.specOf(table);
+    const { id: which, name, ...spec } = this.#requests.specOf(table);
     const problem = changeProblem(spec, changes);
     if (problem) throw new KintsugiError('BAD_ARGUMENT', `table "${name}": ${problem}`);
     const known = onlyChanges(changes);
-    await this.#askAndFollow((id) => ({ t: 'setTable', id, name, ...known }), signal);
+    await this.#askAndFollow((id) => ({ t: 'setTable', id, table: which, name, ...known }), signal);
   }
 
   async dropTable(given: Table, signal: AbortSignal | undefined): Promise<void> {
@@ -160,7 +160,7 @@ export class ConnectedClient implements Client {
   }
 
   tables(): TableSpec[] {
-    return this.clusterMap.tables.filter((table) => !isAuditTable(table.name));
+    return this.clusterMap.tables.filter((table) => !isAuditTable(table.name)).map(frozenCopy);
   }
 
   rowWidth(spec: TableSpec): number {

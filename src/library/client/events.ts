@@ -72,6 +72,8 @@ export async function tellEvent(
 ): Promise<number> {
   if (!isEventKind(kind) || !specOf(kind).told)
     throw new KintsugiError('BAD_ARGUMENT', `tellEvent: clients tell no "${kind}"`);
+  if (typeof fields !== 'object' || fields === null)
+    throw new KintsugiError('BAD_ARGUMENT', 'tellEvent: fields must be an object');
   const known = specOf(kind).fields;
   const unknown = Object.keys(fields).find((name) => !known.includes(name));
   if (unknown !== undefined)

@@ -4,6 +4,7 @@
  * ranges of samples. New calls wait until the scheduler says that they may go on, or until the time of the
  * hold is up.
  */
+import { aborted } from '../../common/errors.js';
 import type { Message, MessageOf } from '../../protocol/messages.js';
 
 export type RangeReport = MessageOf<'held'>['ranges'][number];
@@ -23,16 +24,34 @@ export class PushHold {
 
   constructor(private readonly host: HoldingHost) {}
 
-  /** Before a call pushes: undefined, or what it waits for. `leave` when its pushes are settled. */
-  enter(): Promise<void> | undefined {
-    if (this.hold) return this.enterLater();
+  /**
+   * Before a call pushes: undefined, or what it waits for, which fails with ABORTED when the signal fires.
+   * `leave` when its pushes are settled.
+   */
+  enter(signal?: AbortSignal): Promise<void> | undefined {
+    if (this.hold) return this.enterLater(signal);
     this.active++;
     return undefined;
   }
 
-  private async enterLater(): Promise<void> {
-    while (this.hold) await new Promise<void>((resolve) => this.waiting.push(resolve));
+  private async enterLater(signal: AbortSignal | undefined): Promise<void> {
+    while (this.hold) await this.turn(signal);
     this.active++;
+  }
+
+  /** The end of the hold. @throws ABORTED */
+  private async turn(signal: AbortSignal | undefined): Promise<void> {
+    if (signal?.aborted) throw aborted();
+    let abort = () => {};
+    try {
+      await new Promise<void>((resolve, reject) => {
+        this.waiting.push(resolve);
+        abort = () => reject(aborted());
+        signal?.addEventListener('abort', abort);
+      });
+    } finally {
+      signal?.removeEventListener('abort', abort);
+    }
   }
 
   leave(): void {

@@ -62,7 +62,10 @@ export interface ReplicaOptions {
    * True: owners are asked for rows that no replica gives. Default: false, the pull fails with STALE_REPLICA.
    */
   owners?: boolean | undefined;
-  /** Every value of a key without a row. Default: its initial value, as the table says. */
+  /**
+   * Every value of a key without a row. Default: its initial value, as the table says. Owners give initial
+   * values, so it does not go with `owners: true`.
+   */
   missing?: number | undefined;
 }
 

@@ -13,7 +13,7 @@ import { type ClusterMap, locate, poolOf, shardCount, type TableSpec } from '../
 import type { ReplicaStatus } from '../../protocol/status.js';
 import type { ReplicaAnswer, ReplicaOptions } from './options.js';
 import { type ReplicaAccess, ReplicaLink } from './replica-link.js';
-import { rowBytes } from './sections.js';
+import { INTO_CHANGED, rowBytes } from './sections.js';
 
 /** Keys and rows of one section, and of one message. */
 const SECTION_BYTES = 4 << 20;
@@ -273,8 +273,7 @@ export class ReplicaReads {
     for (const { call, order, start, end } of pieces) {
       const { dim } = call.spec;
       // The caller's own memory: it may have been transferred to somewhere else by now.
-      if (call.into.length !== call.keys.length * dim)
-        throw new KintsugiError('BAD_ARGUMENT', '`into` was detached (transferred) before its pull ended');
+      if (call.into.length !== call.keys.length * dim) throw new KintsugiError('BAD_ARGUMENT', INTO_CHANGED);
       const size = Math.ceil(((end - start) * dim) / 2) * 8;
       const section = rows.subarray(at, at + size);
       if (this.native.scatterRows(call.into, dim, order, start, end, section, 0) === 0)

@@ -50,6 +50,9 @@ export interface PushRound {
   done(): void;
 }
 
+/** Why rows cannot be put where the caller wanted them. */
+export const INTO_CHANGED = '`into` was detached (transferred) or resized before its pull ended';
+
 /** Bytes of a key and its row. */
 export const rowBytes = (width: number): number => 8 + width * 4;
 

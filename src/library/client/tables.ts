@@ -29,6 +29,15 @@ import {
 /** The job of each specification that a client gave out. Specifications are frozen, so they are unchanged. */
 const jobOf = new WeakMap<TableSpec, string>();
 
+/** A copy that nobody can change, at any depth. */
+export function frozenCopy<T>(value: T): T {
+  if (typeof value !== 'object' || value === null) return value;
+  const copy = Array.isArray(value)
+    ? value.map(frozenCopy)
+    : Object.fromEntries(Object.entries(value).map(([name, each]) => [name, frozenCopy(each)]));
+  return Object.freeze(copy) as T;
+}
+
 /** The parts of a client that the tables it gave out use. */
 interface TableClient {
   readonly clusterMap: ClusterMap;
@@ -55,7 +64,7 @@ export class JobTable implements Table {
   }
 
   private frozen(spec: TableSpec): TableSpec {
-    const frozen = Object.freeze({ ...spec });
+    const frozen = frozenCopy(spec);
     jobOf.set(frozen, this.client.clusterMap.job);
     return frozen;
   }

@@ -103,7 +103,8 @@ export async function importRows(
   const column = columnOf(options);
   if (options.column === undefined) checkText('importRows: table', column.table);
   checkColumn('importRows', column);
-  const { spec } = client.table(column.table);
+  const table = client.table(column.table);
+  const { spec } = table;
   await checkFiles(files);
   const { keys, values, onProgress, signal } = options;
   const batch = batchRows(client.rowWidth(spec), BATCH_BYTES);
@@ -111,7 +112,7 @@ export async function importRows(
   for (const file of files) {
     const batches = readVectors(file, { dim: spec.dim, column, keys, values, batch });
     const done = pipelined(IN_FLIGHT, batches, async (each) => {
-      await client.assign([rowsOf(client, spec, each)], { signal });
+      await client.assign([{ table, ...rowsOf(client, spec, each) }], { signal });
       return each.keys.length;
     });
     try {
@@ -139,12 +140,12 @@ function columnOf({ table, key, column }: ImportOptions): SparseColumn {
 
 /** Each key once, as its last row says, with the state of a new row. */
 function rowsOf(client: Client, spec: TableSpec, batch: VectorBatch) {
-  const { name, dim, optimizer, policy } = spec;
+  const { dim, optimizer, policy } = spec;
   const { keys, values } = lastOfEach(batch, dim);
   const fresh = initialState(dim, optimizer, policy);
   const state = new Float32Array(keys.length * fresh.length);
   for (let row = 0; row < keys.length; row++) state.set(fresh, row * fresh.length);
-  return { table: name, keys, gradients: joinRows({ values, state }, client.rowWidth(spec), dim) };
+  return { keys, gradients: joinRows({ values, state }, client.rowWidth(spec), dim) };
 }
 
 function lastOfEach({ keys, values }: VectorBatch, dim: number): VectorBatch {

@@ -28,7 +28,7 @@ import type { Place } from '../../stores/checkpoint/place.js';
 import type { TableRead } from '../../stores/checkpoint/segment.js';
 import { verifyCheckpoint } from '../../stores/checkpoint/verify.js';
 import { isAuditTable } from '../client/audit.js';
-import type { Client } from '../client/client.js';
+import type { Client, Table } from '../client/client.js';
 import { pipelined } from '../client/concurrent.js';
 import { internalsOf } from '../client/connected.js';
 import { batchRows, rowCounts } from '../client/scan.js';
@@ -115,6 +115,8 @@ interface LoadBatch {
 
 class TableLoading {
   private readonly tables: SavedTable[];
+  /** The tables of the job, by name: others that take a name later are not meant. */
+  private readonly made = new Map<string, Table>();
 
   constructor(
     private readonly place: Place,
@@ -129,10 +131,11 @@ class TableLoading {
     const { client } = this;
     const { onProgress, signal } = this.options;
     await this.refuseFilled();
-    await client.createTables(this.tables.map(withoutEarlier));
+    const made = await client.createTables(this.tables.map(withoutEarlier));
+    for (const table of made) this.made.set(table.name, table);
     let rows = 0;
     const loaded = pipelined(IN_FLIGHT, this.batches(), async ({ table, keys, rows: gradients }) => {
-      await client.assign([{ table, keys, gradients }], { signal });
+      await client.assign([{ table: this.made.get(table)!, keys, gradients }], { signal });
       return { table, count: keys.length };
     });
     for await (const { table, count } of loaded) {
@@ -169,7 +172,7 @@ class TableLoading {
   private *batchesOf(spec: SavedTable, table: TableRead, runs: readonly RowRun[]): Generator<LoadBatch> {
     const { name, dim, optimizer, policy } = spec;
     const fresh = this.manifest.kind === 'export' ? initialState(dim, optimizer, policy) : undefined;
-    const width = this.client.rowWidth(this.client.table(name).spec);
+    const width = this.client.rowWidth(this.made.get(name)!.spec);
     const rest = width - dim;
     for (const some of batchesOfRuns(runs, batchRows(width, BATCH_BYTES))) {
       const count = countRows(some);

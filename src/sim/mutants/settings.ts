@@ -9,6 +9,16 @@ export const SETTING_MUTANTS: readonly Mutant[] = [
     to: 'true',
   },
   {
+    name: 'settings: those of a table that was dropped go to another one with its name',
+    file: 'scheduler/tables',
+    from: 'question.table !== table.id',
+    to: 'false',
+    scenario: {
+      test: 'test/core/scheduler/settings.test.ts',
+      because: 'no schedule makes a table of the name of one that it dropped while somebody sets it',
+    },
+  },
+  {
     name: 'settings: an owner takes a learning rate that was set, and no clipping',
     file: 'shard/tables',
     from: 'isSetAlike(before, table)',

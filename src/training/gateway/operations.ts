@@ -106,6 +106,19 @@ export function callsOf(message: Record<string, unknown>): GatewayCall[] {
  * @throws UNKNOWN_TABLE
  */
 export function tableOf(client: Client, named: string): Table {
+  const { tables } = client.clusterMap;
+  const known = found.get(client);
+  const byName = known?.tables === tables ? known.byName : new Map<string, Table>();
+  if (byName !== known?.byName) found.set(client, { tables, byName });
+  const table = byName.get(named) ?? findTable(client, named);
+  byName.set(named, table);
+  return table;
+}
+
+/** Tables that programs have named since the list of them is this one: each request names some. */
+const found = new WeakMap<Client, { tables: readonly TableSpec[]; byName: Map<string, Table> }>();
+
+function findTable(client: Client, named: string): Table {
   const [name = '', id] = named.split('\n');
   const { clusterMap } = client;
   const spec = tableByName(clusterMap, name);

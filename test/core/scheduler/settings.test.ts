@@ -45,6 +45,16 @@ const resume = (optimizer: OptimizerSpec, asked?: AskedTable['set'], name = 't')
   return answer.code ? [answer.code, answer.message] : answer.tables[0]!.optimizer;
 };
 
+it('settings of a table that was dropped are not those of another one with its name', () => {
+  start();
+  expect(set({ table: table().id + 1, lr: -2 })).toMatchObject({
+    ...{ code: 'UNKNOWN_TABLE', message: 'table "t" was dropped, and another one has its name' },
+  });
+  expect(table().optimizer).toEqual(CLIPPED);
+  expect(set({ table: table().id, lr: -2 })?.code).toBeUndefined();
+  expect(table().optimizer).toMatchObject({ lr: -2 });
+});
+
 describe('a clip that is set', () => {
   it('holds on every shard when the client is told, and each decides for itself until then', () => {
     start();

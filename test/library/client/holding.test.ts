@@ -55,4 +55,17 @@ describe('a client that is asked to hold its pushes back', () => {
     await held.enter();
     expect(held.enter()).toBeUndefined();
   });
+
+  it('does not keep a call whose signal fires', async () => {
+    const { holding: held, told } = holding();
+    held.onHold({ t: 'hold', id: 7, ms: 60_000 });
+    const stop = new AbortController();
+    const late = expect(held.enter(stop.signal)).rejects.toMatchObject({ code: 'ABORTED' });
+    stop.abort();
+    await late;
+    await expect(held.enter(stop.signal)).rejects.toMatchObject({ code: 'ABORTED' });
+    await turn();
+    expect(told.length).toBe(1);
+    held.end();
+  });
 });
