@@ -62,7 +62,7 @@ it('refuses arrays that were transferred before the call', async () => {
   expect(await table.pull(new BigUint64Array(0))).toEqual(new Float32Array(0));
 });
 
-it('a reader of replicas that asks owners, too, gives no value of its own to keys without a row', async () => {
+it('a reader of replicas that asks owners has no value of its own for keys without a row', async () => {
   const { address } = await cluster({ code: '2+1', ps: 3 });
   const error = await rejection(connect(address, { replica: { owners: true, missing: -7 } }));
   expect(error).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('owners: false') });
