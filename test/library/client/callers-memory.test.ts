@@ -1,4 +1,4 @@
-// What callers do with their arrays and tables after a call has begun, or before it.
+// Callers change their arrays and tables while a call is under way, or before it.
 
 import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
