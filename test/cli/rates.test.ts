@@ -205,6 +205,24 @@ test('what may not change is refused with its field, and its old and new value',
   ] as const;
   for (const [flags, difference] of cases)
     expect(await refused(...flags)).toEqual([false, expect.stringContaining(difference)]);
+  const schema = join(job.directory, 'other.json');
+  for (const [other, difference] of [
+    [{ sparse: ['t', 'u'], label: 'u' }, 'has a schema with label "y", not "u"'],
+    [
+      { label: 'y', sparse: ['t', { column: 'u', key: 'integer' }] },
+      'has a schema with sparse ["t","u"], not ["t",{"column":"u","key":"integer"}]',
+    ],
+    [{ label: 'y', sparse: ['t', 'u'], weight: 'y' }, 'has a schema with weight none, not "y"'],
+  ] as const) {
+    writeFileSync(schema, JSON.stringify(other));
+    const flags = ['--optimizer', 'ftrl', '--run', 'd1', '--schema', schema];
+    expect(await refused(...flags)).toEqual([false, expect.stringContaining(difference)]);
+  }
+  writeFileSync(
+    schema,
+    JSON.stringify({ sparse: [{ key: 'string', column: 't' }, 'u'], label: { column: 'y' } }),
+  );
+  await trained(job.worker('--optimizer', 'ftrl', '--run', 'd1', '--clip-norm', '2', '--schema', schema));
   const { name } = job.client.tables().find(({ optimizer }) => optimizer.kind === 'ftrl')!;
   const set = (...args: string[]) => job.run('table', 'set', ...args);
   expect(await set(name, 'lr=0.01')).toMatchObject({

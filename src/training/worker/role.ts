@@ -7,6 +7,7 @@
  */
 
 import { KintsugiError } from '../../common/errors.js';
+import { meaningOf } from '../../data/meaning.js';
 import { countSamples, readAll, type Source } from '../../data/source.js';
 import { loadNative } from '../../engine/native.js';
 import { type Client, connect } from '../../library/client/client.js';
@@ -53,8 +54,11 @@ async function begin(
   spool: Spool | undefined,
 ): Promise<BegunRun> {
   const { batch, epochs, follow, staleness, deterministic, run, modelOptions, bar } = options;
-  const { seed } = modelOptions;
-  const spec = { files, batch, epochs, seed, shuffle: !deterministic, staleness, follow };
+  const { seed, schema } = modelOptions;
+  const spec = {
+    ...{ files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
+    ...(schema && { schema: meaningOf(schema) }),
+  };
   const problem = datasetProblem(spec);
   if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
   const total = bar && !follow ? (await countSamples(source)) * epochs : undefined;
