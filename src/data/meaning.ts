@@ -1,5 +1,5 @@
 /**
- * What a schema means for samples, as short texts that a job keeps with its run. Two schemas have the same
+ * Short texts of what a schema means for samples, which a job keeps with a run. Two schemas have the same
  * ones if the same samples train in the same way: they say nothing of formats and of the order of columns in
  * files, and nothing of the settings of tables, which tables have themselves.
  */

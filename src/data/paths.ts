@@ -12,8 +12,8 @@ const PATTERN = /[*?]/;
 /**
  * Files in the order of the arguments. A directory stands for the files in it and below it, `*` and `?` in a
  * path for what they match within one name; both are taken in the order of their names, so that every worker
- * has the same order. @throws BAD_DATA where there is no file, or something else than one, or the same file or
- * directory twice, also by a link
+ * has the same order. @throws BAD_DATA where there is no file, or something else than one, or the same file
+ * or directory twice, also by a link
  */
 export async function expandPaths(paths: readonly string[]): Promise<string[]> {
   const files = (await Promise.all(paths.map(expand))).flat();
@@ -21,7 +21,7 @@ export async function expandPaths(paths: readonly string[]): Promise<string[]> {
   return files;
 }
 
-/** What is there twice would be trained twice. */
+/** A file that is there twice would be trained twice. @throws BAD_DATA */
 async function checkOnce(files: readonly string[]): Promise<void> {
   const seen = new Map<string, string>();
   for (const file of files) {

@@ -40,7 +40,7 @@ export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string
   for (const part of SCHEMA_PARTS) {
     const [was, given] = [known.schema?.[part], spec.schema?.[part]];
     if (was !== undefined && given !== undefined && was !== given)
-      return `a schema with ${part} ${was}, not ${given}: give the schema that the run began with, or another --run`;
+      return `a schema with ${part} ${was}, not ${given}: give that of the run, or another --run`;
   }
   return undefined;
 }

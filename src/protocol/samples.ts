@@ -29,8 +29,8 @@ export interface DatasetSpec {
   /** Most batches that a worker may be ahead of the slowest one. */
   staleness: number;
   /**
-   * What the columns of the files mean, as a text for each part of their schema. Workers with another one
-   * would train other samples under the same numbers. Undefined: nobody has said it, and it may be any.
+   * The meaning of the columns of the files, as a text for each part of their schema. Workers with another
+   * one would train other samples under the same numbers. Undefined: nobody has said it, and it may be any.
    */
   schema?: Partial<Record<SchemaPart, string>>;
 }

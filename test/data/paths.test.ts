@@ -93,7 +93,7 @@ test('a file that is named twice is an error: its samples would be trained twice
     [[at('pd'), at('pd/x.csv')], at('pd/x.csv')],
     [[at('pd'), at('elsewhere')], at('elsewhere/2.csv'), at('pd/link/2.csv')],
     [[at('links')], at('links/x2.csv'), at('links/x.csv')],
-    // One that is not there yet is no other one by that.
+    // A file that is not there yet has no real path.
     [[at('none.csv'), `${root}/./none.csv`], `${root}/./none.csv`, at('none.csv')],
   ] as const)
     await expect(expandPaths(paths)).rejects.toMatchObject({

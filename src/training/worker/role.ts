@@ -32,7 +32,7 @@ import { TensorBoard } from './tensorboard.js';
 import { asLastWords, checkTrained, type TrainingEnd, trainRanges } from './training.js';
 import { WatchedWorker } from './watched.js';
 
-/** What a worker needs to train, when nothing of it can be refused any more. */
+/** The run of a worker of which nothing can be refused any more. */
 interface BegunRun {
   dataset: Dataset;
   /** Samples of all epochs, where a progress bar shows their part. */

@@ -76,9 +76,7 @@ describe('a data set', () => {
     for (const part of ['label', 'dense', 'sparse', 'weight', 'time'] as const)
       expect(book.open(3, { ...SPEC, schema: { ...schema, [part]: '"z"' } })).toMatchObject({
         code: 'BAD_ARGUMENT',
-        message: expect.stringContaining(
-          `has a schema with ${part} ${schema[part]}, not "z": give the schema`,
-        ),
+        message: expect.stringContaining(`has a schema with ${part} ${schema[part]}, not "z": give that`),
       });
     // A later scheduler knows it from the store.
     book.crash();
