@@ -74,12 +74,16 @@ bool toNumber(const T& value, double& out) {
   }
 }
 
-/** The key of an integer, which is the same value as its text. */
+/** The key of an integer. It is the same value as its text, but for a hash: a number is the hash itself. */
 template <class T>
 bool integerKey(const SparseColumn& column, T value, std::uint64_t& out) {
-  if (column.key == KeyKind::Integer) {
+  const bool isHash = column.key == KeyKind::Hash || column.key == KeyKind::Hash64;
+  if (column.key == KeyKind::Integer || isHash) {
+    if constexpr (std::is_signed_v<T>) {
+      if (isHash && value < 0) return false;
+    }
     out = static_cast<std::uint64_t>(value);
-    return !isReserved(out) && finishKey(column, out);
+    return (isHash || !isReserved(out)) && finishKey(column, out);
   }
   char text[24];
   const auto [end, error] = std::to_chars(text, text + sizeof text, value);

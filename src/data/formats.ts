@@ -14,10 +14,13 @@ import type { Format } from './reader.js';
 import type { SchemaRows } from './rows.js';
 import type { Schema } from './schema.js';
 import {
+  npyRows,
   readDelimitedVectors,
   readNpyVectors,
   readParquetVectors,
   readSafetensorsVectors,
+  safetensorsRows,
+  type VectorChoice,
   type VectorReader,
 } from './vectors/readers.js';
 
@@ -55,6 +58,8 @@ export interface FileFormat {
   samples?: SampleFormat;
   /** Reads pretrained embeddings; undefined: `kintsugi import` does not take the format */
   vectors?: VectorReader;
+  /** Counts the rows of an array, whose numbers may be their keys; undefined: every row names its key */
+  arrayRows?: (file: string, options: VectorChoice) => Promise<number>;
 }
 
 /** Lines can be cut at any byte, and a line that is appended moves none. */
@@ -72,8 +77,20 @@ const TSV: FileFormat & { samples: SampleFormat } = {
 };
 
 export const FORMATS: readonly FileFormat[] = [
-  { name: 'safetensors', endings: ['.safetensors'], compression: 'none', vectors: readSafetensorsVectors },
-  { name: 'npy', endings: ['.npy'], compression: 'none', vectors: readNpyVectors },
+  {
+    name: 'safetensors',
+    endings: ['.safetensors'],
+    compression: 'none',
+    vectors: readSafetensorsVectors,
+    arrayRows: safetensorsRows,
+  },
+  {
+    name: 'npy',
+    endings: ['.npy'],
+    compression: 'none',
+    vectors: readNpyVectors,
+    arrayRows: npyRows,
+  },
   {
     name: 'parquet',
     endings: ['.parquet'],

@@ -31,6 +31,12 @@ const KEY_EXPECTED = {
   string: 'text',
 } as const;
 
+/** The same, of values that are numbers and not text. */
+const NUMBER_EXPECTED: Partial<Record<SparseColumn['key'], string>> = {
+  hash: 'an integer from 0 to 2^64 - 1, or text of hexadecimal digits',
+  hash64: 'an integer from 0 to 2^64 - 2 and not 2^63, or text of hexadecimal digits',
+};
+
 const NUMBERED_EXPECTED = {
   hex8: 'up to 8 hexadecimal digits',
   digits9: 'up to 9 digits',
@@ -45,13 +51,15 @@ const FNV_NUMBER = 0x9e3779b97f4a7c15n;
 export function expectedOf({ key, multi }: SparseColumn, value: unknown): string {
   const expected = { ...KEY_EXPECTED, ...NUMBERED_EXPECTED }[key];
   if (!multi && isList(value)) return `one value ("multi": true takes a list), ${expected}`;
-  if (!isTextKey(key)) return expected;
+  if (!isTextKey(key)) return (isNumber(value) && NUMBER_EXPECTED[key]) || expected;
   if (value instanceof Uint8Array) return `${KEY_EXPECTED.string} in UTF-8 ("encoding": "utf8")`;
   if (value instanceof Date) return `${KEY_EXPECTED.string}, and a time is none: store it as text or integer`;
   if (typeof value !== 'string') return KEY_EXPECTED.string;
   if (value.includes(NUL)) return `${KEY_EXPECTED.string} without NUL`;
   return isWellFormed(value) ? KEY_EXPECTED.string : 'text without half a pair of surrogates';
 }
+
+const isNumber = (value: unknown) => typeof value === 'number' || typeof value === 'bigint';
 
 function isTextKey(key: SparseColumn['key']): boolean {
   return key === 'string' || key === 'fnv';
@@ -136,11 +144,13 @@ export class KeyMaker implements Key {
   }
 
   /**
-   * Whether this is a value. A number is the same value as its text, and text the same as its bytes in UTF-8.
+   * Whether this is a value. A number is the same value as its text, but for a hash: there text has
+   * hexadecimal digits, and a number is the hash itself. Text is the same value as its bytes in UTF-8.
    */
   make(value: unknown): boolean {
     const { key, shared, encoding } = this.column;
-    if (key === 'integer' && isIndex(value)) {
+    const isHash = key === 'hash' || key === 'hash64';
+    if ((key === 'integer' || isHash) && isIndex(value)) {
       this.whole(Number(value));
       return this.finish(shared);
     }
@@ -165,7 +175,9 @@ export class KeyMaker implements Key {
       this.numbered(0, Number.parseInt(text, isHex ? 16 : 10));
       return true;
     }
-    if (!(key === 'integer' ? this.integer(text) : this.hexadecimal(text))) return false;
+    const isWhole = isNumber(value);
+    if (isHash && isWhole && text.startsWith('-')) return false;
+    if (!(key === 'integer' || isWhole ? this.integer(text) : this.hexadecimal(text))) return false;
     if (key === 'hash') this.high = (this.high & ~HIGH_BIT) >>> 0;
     return !this.isReserved && this.finish(shared);
   }

@@ -1,6 +1,6 @@
 /** Paths, directories and patterns as lists of files. */
 import { readdir, realpath, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { describe } from '../common/errors.js';
 import { bad, sizeOf } from './bytes.js';
 import { isRemote, remoteFiles } from './object-store.js';
@@ -12,11 +12,25 @@ const PATTERN = /[*?]/;
 /**
  * Files in the order of the arguments. A directory stands for the files in it and below it, `*` and `?` in a
  * path for what they match within one name; both are taken in the order of their names, so that every worker
- * has the same order. @throws BAD_DATA where there is no file, or something else than one, or links lead to
- * one directory twice
+ * has the same order. @throws BAD_DATA where there is no file, or something else than one, or the same file
+ * or directory twice, also by a link
  */
 export async function expandPaths(paths: readonly string[]): Promise<string[]> {
-  return (await Promise.all(paths.map(expand))).flat();
+  const files = (await Promise.all(paths.map(expand))).flat();
+  await checkOnce(files);
+  return files;
+}
+
+/** A file that is there twice would be trained twice. @throws BAD_DATA */
+async function checkOnce(files: readonly string[]): Promise<void> {
+  const seen = new Map<string, string>();
+  for (const file of files) {
+    const real = isRemote(file) ? file : await realpath(file).catch(() => resolve(file));
+    const other = seen.get(real);
+    if (other === file) throw bad(`${file}: is named more than once`);
+    if (other !== undefined) throw bad(`${file}: is the same file as ${other}`);
+    seen.set(real, file);
+  }
 }
 
 async function expand(path: string): Promise<string[]> {

@@ -40,8 +40,9 @@ export interface DenseColumn {
 
 /**
  * `integer`: from -2^63 + 1 to 2^64 - 2, but for -1 and 2^63; a negative one is the key of its
- * two's complement. `hash64`: up to 16 hexadecimal digits of a hash. `hash`: the same without the highest
- * bit, so two hashes that differ in it alone are one key. `string`: any text, of which a hash is taken.
+ * two's complement. `hash64`: a hash, as a number or as text of up to 16 hexadecimal digits. `hash`: the same
+ * without the highest bit, so two hashes that differ in it alone are one key. `string`: any text, of which a
+ * hash is taken.
  */
 export type KeyKind = 'integer' | 'hash' | 'hash64' | 'string';
 

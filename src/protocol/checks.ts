@@ -1,5 +1,6 @@
 /** Checks of the shape of values from outside: messages, and manifests of checkpoints. */
 import { ERROR_CODES } from '../common/errors.js';
+import { SCHEMA_PARTS } from './samples.js';
 
 export type FieldCheck = (value: unknown) => boolean;
 
@@ -52,4 +53,5 @@ export const dataset = record({
   seed: natural,
   shuffle: bool,
   staleness: natural,
+  schema: optional(record(Object.fromEntries(SCHEMA_PARTS.map((part) => [part, optional(text)])))),
 });

@@ -1,5 +1,5 @@
 /** The rules of a specification of a data set, and the difference between two specifications. */
-import type { DatasetSpec } from './samples.js';
+import { type DatasetSpec, SCHEMA_PARTS } from './samples.js';
 
 /** Most ranges of one epoch, and most epochs. */
 const MAX_RANGES = 1 << 20;
@@ -26,7 +26,8 @@ export function datasetProblem(spec: DatasetSpec): string | undefined {
 
 /**
  * The difference between a specification and the registered one, for people; undefined if there is none.
- * `rangeBytes` and `seed` may differ: those that were registered first hold.
+ * `rangeBytes` and `seed` may differ: those that were registered first hold. A schema may be there in one
+ * alone: not all that train samples can tell what their columns mean.
  */
 export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string | undefined {
   const follows = (of: DatasetSpec) => (of.follow ? 'files that grow' : 'files that do not grow');
@@ -36,12 +37,22 @@ export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string
   const shown = (value: number | boolean) => (value === Number.MAX_SAFE_INTEGER ? 'none' : value);
   for (const field of ['batch', 'epochs', 'shuffle', 'staleness'] as const)
     if (known[field] !== spec[field]) return `${field} ${shown(known[field])}, not ${shown(spec[field])}`;
+  for (const part of SCHEMA_PARTS) {
+    const [was, given] = [known.schema?.[part], spec.schema?.[part]];
+    if (was !== undefined && given !== undefined && was !== given)
+      return `a schema with ${part} ${was}, not ${given}: give that of the run, or another --run`;
+  }
   return undefined;
 }
 
 /** The specification with known fields only: a message may have others, which a store may refuse. */
 export function onlyKnownDataset(spec: DatasetSpec): DatasetSpec {
-  const { follow, files, batch, epochs, seed, shuffle, staleness } = spec;
+  const { follow, files, batch, epochs, seed, shuffle, staleness, schema } = spec;
   const known = files.map(({ name, size, rangeBytes }) => ({ name, size, rangeBytes }));
-  return { ...(follow && { follow }), files: known, batch, epochs, seed, shuffle, staleness };
+  const parts = SCHEMA_PARTS.filter((part) => schema?.[part] !== undefined);
+  return {
+    ...(follow && { follow }),
+    ...{ files: known, batch, epochs, seed, shuffle, staleness },
+    ...(parts.length > 0 && { schema: Object.fromEntries(parts.map((part) => [part, schema![part]])) }),
+  };
 }

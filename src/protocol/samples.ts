@@ -8,6 +8,10 @@ import type { PeerId } from './map.js';
 /** A staleness that bounds nothing. */
 export const UNBOUNDED = Number.MAX_SAFE_INTEGER;
 
+/** The parts of a schema that say what samples are. */
+export const SCHEMA_PARTS = ['label', 'dense', 'sparse', 'weight', 'time'] as const;
+export type SchemaPart = (typeof SCHEMA_PARTS)[number];
+
 /** Files by name and size, and how they are cut; every worker has its own path to them. */
 export interface DatasetSpec {
   /**
@@ -24,6 +28,11 @@ export interface DatasetSpec {
   shuffle: boolean;
   /** Most batches that a worker may be ahead of the slowest one. */
   staleness: number;
+  /**
+   * The meaning of the columns of the files, as a text for each part of their schema. Workers with another
+   * one would train other samples under the same numbers. Undefined: nobody has said it, and it may be any.
+   */
+  schema?: Partial<Record<SchemaPart, string>>;
 }
 /** The samples whose lines start in bytes begin..end of a file. */
 export interface SampleRange {

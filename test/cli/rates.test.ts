@@ -21,6 +21,7 @@ const started = (args: string[]): Running => {
 };
 
 interface Job {
+  directory: string;
   client: Client;
   nodes: Running[];
   run(...args: string[]): Promise<Output>;
@@ -43,7 +44,7 @@ async function startJob(): Promise<Job> {
   clients.push(client);
   const model = ['--dim', '4', '--bottom', '8-4', '--top', '8-1', '--schema', schema, '--batch', '16'];
   return {
-    ...{ client, nodes },
+    ...{ directory, client, nodes },
     run: (...args) => kintsugi([...args, ...at]),
     worker: (...flags) => started(['worker', ...at, '--data', data, ...model, '--deterministic', ...flags]),
   };
@@ -140,7 +141,7 @@ test('clipping and schedule of a worker that resumes, and those that are set, ar
     code: 0,
     stdout: `table ${name}: clip-norm 0.001 -> 2; lr-schedule ${was} -> none\n`,
   });
-  const records = await trained(job.worker('--run', 'd2', ...flags, '--lr', '0.5', ...optimizers));
+  const records = await trained(job.worker('--run', 'd3', ...flags, '--lr', '0.5', ...optimizers));
   const told = records.filter(({ event, table }) => event === 'worker.setting' && table === name);
   const again = expect.stringContaining(`"kintsugi table set ${name} clip-norm=0.001" sets it all the same`);
   expect(told).toMatchObject([
@@ -151,6 +152,40 @@ test('clipping and schedule of a worker that resumes, and those that are set, ar
   expect(job.client.table(name).spec.optimizer.schedule).toBeUndefined();
   const json = await job.run('table', 'set', name, 'clip-norm=none', '--json');
   expect(JSON.parse(json.stdout)).toEqual({ table: name, clipNorm: null, was: { clipNorm: 2 } });
+});
+
+test('a worker that is refused changes nothing, and one that has nothing to train sets nothing', async () => {
+  const job = await startJob();
+  await trained(job.worker('--run', 'd1', '--lr', '0.02', ...optimizers));
+  const state = () => job.client.tables().map(({ name, optimizer }) => [name, optimizer]);
+  const before = state();
+  const asked = ['--lr', '0.777', '--dense-lr', '0.5', '--clip-norm', '3', ...optimizers];
+  const { directory } = job;
+  const other = join(directory, 'other.json');
+  writeFileSync(other, JSON.stringify({ label: 'y', sparse: [{ column: 't', table: 'new' }, 'u'] }));
+  const empty = join(directory, 'none.csv');
+  for (const [flags, message] of [
+    [['--run', 'd1', '--epochs', '7'], 'has epochs 1, not 7'],
+    [['--run', 'd1', '--epochs', '7', '--schema', other], 'has epochs 1, not 7'],
+    [['--run', 'd2', '--dim', '8', '--bottom', '8-8'], 'dim 4, not 8'],
+    [['--run', 'd2', '--data', empty], 'none.csv'],
+    [['--run', 'd2', '--schema', other, '--epochs', '9999999'], 'a data set has 1 to'],
+    [['--run', 'd2', '--clip-norm', '0'], 'clip-norm'],
+  ] as const) {
+    const { code, stderr } = await job.worker(...asked, ...flags).ended;
+    expect([code === 0, stderr]).toEqual([false, expect.stringContaining(message)]);
+    expect(state()).toEqual(before);
+  }
+  // All samples of d1 are trained: what a worker asks for there is told, and not set.
+  const records = await trained(job.worker('--run', 'd1', ...asked));
+  expect(state()).toEqual(before);
+  const told = records.filter(({ event, lr }) => event === 'worker.setting' && lr !== undefined);
+  expect(new Set(told.map(({ lr, asked }) => `${lr} for ${asked}`))).toEqual(
+    new Set(['0.02 for 0.777', '0.001 for 0.5']),
+  );
+  // A start that was refused has not begun its run: another batch is no difference.
+  await trained(job.worker('--run', 'd2', '--batch', '8', ...asked));
+  expect(ratesOf(job)).toEqual([0.5, 0.777]);
 });
 
 test('what may not change is refused with its field, and its old and new value', async () => {
@@ -170,6 +205,24 @@ test('what may not change is refused with its field, and its old and new value',
   ] as const;
   for (const [flags, difference] of cases)
     expect(await refused(...flags)).toEqual([false, expect.stringContaining(difference)]);
+  const schema = join(job.directory, 'other.json');
+  for (const [other, difference] of [
+    [{ sparse: ['t', 'u'], label: 'u' }, 'has a schema with label "y", not "u"'],
+    [
+      { label: 'y', sparse: ['t', { column: 'u', key: 'integer' }] },
+      'has a schema with sparse ["t","u"], not ["t",{"column":"u","key":"integer"}]',
+    ],
+    [{ label: 'y', sparse: ['t', 'u'], weight: 'y' }, 'has a schema with weight none, not "y"'],
+  ] as const) {
+    writeFileSync(schema, JSON.stringify(other));
+    const flags = ['--optimizer', 'ftrl', '--run', 'd1', '--schema', schema];
+    expect(await refused(...flags)).toEqual([false, expect.stringContaining(difference)]);
+  }
+  writeFileSync(
+    schema,
+    JSON.stringify({ sparse: [{ key: 'string', column: 't' }, 'u'], label: { column: 'y' } }),
+  );
+  await trained(job.worker('--optimizer', 'ftrl', '--run', 'd1', '--clip-norm', '2', '--schema', schema));
   const { name } = job.client.tables().find(({ optimizer }) => optimizer.kind === 'ftrl')!;
   const set = (...args: string[]) => job.run('table', 'set', ...args);
   expect(await set(name, 'lr=0.01')).toMatchObject({

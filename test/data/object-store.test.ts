@@ -83,6 +83,11 @@ describe.skipIf(!ENDPOINT)('an object store', () => {
     expect(await found('*/*/?.tsv')).toEqual(['a/b/3.tsv']);
     expect(await found('ab.tsv')).toEqual(['ab.tsv']);
     expect(await found('none.tsv')).toEqual(['none.tsv']);
+    const twice = [`s3://${bucket}/a`, `s3://${bucket}/a/1.tsv`];
+    await expect(expandPaths(twice)).rejects.toMatchObject({
+      code: 'BAD_DATA',
+      message: `${twice[1]}: is named more than once`,
+    });
     await expect(found('none/')).rejects.toMatchObject({ code: 'BAD_DATA', message: /no data files/ });
     await expect(found('b*')).rejects.toMatchObject({ code: 'BAD_DATA', message: /no file matches/ });
   });

@@ -139,6 +139,72 @@ describe('integers are the ids that the file has', () => {
   });
 });
 
+describe('a number is its own hash, and text has hexadecimal digits', () => {
+  const HASH64 = sparse({ key: 'hash64', table: 't' });
+  const HASH = sparse({ key: 'hash', table: 't' });
+  const UINT64 = { type: 'INT64', converted_type: 'UINT_64' } as const;
+  const INT8 = { type: 'INT32', converted_type: 'INT_8' } as const;
+
+  test.each([
+    ['12', 12n],
+    ['255', 255n],
+    ['0', 0n],
+    ['9007199254740993', 9007199254740993n],
+    ['9223372036854775807', 2n ** 63n - 1n],
+  ])('%s', async (json, key) => {
+    const parts = [
+      { element: INT64, value: key },
+      { element: UINT64, value: key },
+    ] as const;
+    const small = [
+      { element: DOUBLE, value: Number(key) },
+      { element: INT8, value: Number(key) },
+    ];
+    for (const parquet of key < 128n ? [...parts, ...small] : parts) {
+      await expectKeys(HASH64, { name: json, json, parquet }, [key]);
+      await expectKeys(HASH, { name: json, json, parquet }, [key]);
+    }
+    const text = key.toString(16);
+    await expectKeys(
+      HASH64,
+      { name: 'text', text, json: `"${text}"`, parquet: { element: UTF8, value: text } },
+      [key],
+    );
+  });
+
+  test('all 64 bits', async () => {
+    for (const key of [2n ** 63n + 1n, 2n ** 64n - 2n]) {
+      const cell = { name: `${key}`, json: `${key}`, parquet: { element: UINT64, value: key } };
+      await expectKeys(HASH64, cell, [key]);
+      await expectKeys(HASH, cell, [key & (2n ** 63n - 1n)]);
+    }
+  });
+
+  test('numbers that are no hash are refused', async () => {
+    const expected = 'column "c" must be an integer from 0 to 2^64 - 2 and not 2^63';
+    for (const value of [-1n, -12n])
+      await expectError(
+        HASH64,
+        { name: 'minus', json: `${value}`, parquet: { element: INT64, value } },
+        expected,
+      );
+    for (const value of [2n ** 63n, 2n ** 64n - 1n])
+      await expectError(
+        HASH64,
+        { name: 'own', json: `${value}`, parquet: { element: UINT64, value } },
+        expected,
+      );
+    for (const value of [1.5, -1])
+      await expectError(
+        HASH64,
+        { name: `${value}`, json: `${value}`, parquet: { element: DOUBLE, value } },
+        expected,
+      );
+    const beyond = { name: '2^53', parquet: { element: DOUBLE, value: 2 ** 53 } };
+    await expectError(HASH64, beyond, expected);
+  });
+});
+
 describe('bytes are hashed, never characters', () => {
   const latin = Buffer.from([0x63, 0x61, 0x66, 0xe9]);
   const quoted = Buffer.concat([Buffer.from('"'), latin, Buffer.from('"')]);

@@ -1,6 +1,6 @@
 /** Which files a path, a directory and a pattern stand for, and in which order. */
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { expect, test } from 'vitest';
 import { expandPaths } from '../../src/data/paths.js';
 import { temporaryDirectory } from '../training/models/rows.js';
@@ -75,11 +75,29 @@ test('a link to a directory elsewhere is followed; a pattern follows each of its
   const root = tree('data/1.tsv', 'elsewhere/2.tsv');
   symlinkSync('../elsewhere', join(root, 'data/link'));
   expect(await expanded(root, 'data')).toEqual(['data/1.tsv', 'data/link/2.tsv']);
-  expect(await expanded(root, 'data', 'elsewhere')).toEqual([
-    ...['data/1.tsv', 'data/link/2.tsv'],
-    'elsewhere/2.tsv',
-  ]);
   symlinkSync('.', join(root, 'data/self'));
   expect(await expanded(root, 'data/*.tsv')).toEqual(['data/1.tsv']);
   expect(await expanded(root, 'data/*/*.tsv')).toEqual(['data/link/2.tsv', 'data/self/1.tsv']);
+});
+
+test('a file that is named twice is an error: its samples would be trained twice', async () => {
+  const root = tree('d.csv', 'e.csv', 'pd/x.csv', 'pd/y.csv', 'links/x.csv', 'elsewhere/2.csv');
+  symlinkSync('x.csv', join(root, 'links/x2.csv'));
+  symlinkSync('../elsewhere', join(root, 'pd/link'));
+  const at = (name: string) => join(root, name);
+  for (const [paths, file, other] of [
+    [[at('d.csv'), at('e.csv'), at('d.csv')], at('d.csv')],
+    [[at('d.csv'), `${root}/./d.csv`], `${root}/./d.csv`, at('d.csv')],
+    [[at('d.csv'), relative('.', at('d.csv'))], relative('.', at('d.csv')), at('d.csv')],
+    [[at('d.csv'), at('*.csv')], at('d.csv')],
+    [[at('pd'), at('pd/x.csv')], at('pd/x.csv')],
+    [[at('pd'), at('elsewhere')], at('elsewhere/2.csv'), at('pd/link/2.csv')],
+    [[at('links')], at('links/x2.csv'), at('links/x.csv')],
+    // A file that is not there yet has no real path.
+    [[at('none.csv'), `${root}/./none.csv`], `${root}/./none.csv`, at('none.csv')],
+  ] as const)
+    await expect(expandPaths(paths)).rejects.toMatchObject({
+      code: 'BAD_DATA',
+      message: `${file}: ${other === undefined ? 'is named more than once' : `is the same file as ${other}`}`,
+    });
 });

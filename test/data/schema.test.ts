@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { keyOf } from '../../src/data/keys.js';
+import { meaningOf } from '../../src/data/meaning.js';
 import { parseSchema, readSchema } from '../../src/data/parse-schema.js';
 import { columnsOf, denseWidth } from '../../src/data/schema.js';
 import { temporaryDirectory } from '../training/models/rows.js';
@@ -118,6 +119,85 @@ test.each([
   }
   expect(thrown).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining(message) });
   expect((thrown as Error).message).not.toContain('\n');
+});
+
+describe('what a schema means', () => {
+  const base = {
+    label: { column: 'y', atLeast: 4 },
+    dense: ['age', { column: 'n', transform: { normalise: { mean: 1, std: 2 } } }],
+    sparse: [{ column: 'item', key: 'integer', table: 'items' }, 'city', { column: 'tags', multi: true }],
+    weight: 'w',
+  };
+  const meaning = (schema: object) => meaningOf(parseSchema(schema, 's'));
+
+  test('is a text for each part', () => {
+    expect(meaning(base)).toEqual({
+      label: '{"column":"y","atLeast":4}',
+      dense: '["age",{"column":"n","transform":{"kind":"normalise","mean":1,"std":2}}]',
+      sparse:
+        '[{"column":"item","key":"integer","table":"items"},"city",' +
+        '{"column":"tags","multi":true,"pooling":"mean","limit":100,"separator":"|"}]',
+      weight: '"w"',
+      time: 'none',
+    });
+    const many = Array.from({ length: 60 }, (_, i) => `column ${i}`);
+    expect(meaning({ ...base, sparse: many }).sparse).toMatch(/^60 columns with the digest [\da-f]{16}$/);
+    expect(meaning({ ...base, sparse: [...many].reverse() }).sparse).not.toBe(
+      meaning({ ...base, sparse: many }).sparse,
+    );
+  });
+
+  test('is the same for files in any format, and however the schema is written', () => {
+    for (const other of [
+      { ...base, header: ['y', 'age'] },
+      { ...base, tables: { items: { dim: 8, optimizer: { kind: 'adagrad', lr: 0.5 } } } },
+      { weight: 'w', sparse: base.sparse, dense: base.dense, label: { atLeast: 4, column: 'y' } },
+      {
+        ...base,
+        label: [base.label],
+        dense: [
+          { column: 'age', name: 'age' },
+          { transform: { normalise: { std: 2, mean: 1 } }, column: 'n' },
+        ],
+        sparse: [
+          { table: 'items', key: 'integer', column: 'item' },
+          { column: 'city', key: 'string', encoding: 'bytes', multi: false },
+          { column: 'tags', multi: true, limit: 100, separator: '|', pooling: 'mean' },
+        ],
+      },
+    ])
+      expect(meaning(other)).toEqual(meaning(base));
+  });
+
+  test('names the part that differs', () => {
+    const [item, city, tags] = base.sparse as [object, string, object];
+    const differing = (change: object) => {
+      const [one, other] = [meaning(base), meaning({ ...base, ...change })];
+      return Object.keys(one).filter((part) => one[part as 'label'] !== other[part as 'label']);
+    };
+    for (const label of ['y', { column: 'y', atLeast: 3 }, { column: 'z', atLeast: 4 }])
+      expect(differing({ label })).toEqual(['label']);
+    for (const dense of [['age'], ['age', 'n'], [...base.dense].reverse(), undefined])
+      expect(differing({ dense })).toEqual(['dense']);
+    for (const sparse of [
+      ...[
+        [city, item, tags],
+        [item, city],
+      ],
+      [{ ...item, key: 'hash64' }, city, tags],
+      [{ ...item, table: 'others' }, city, tags],
+      [{ ...item, name: 'other' }, city, tags],
+      [item, { column: 'city', table: 'embedding' }, tags],
+      [item, { column: 'city', encoding: 'utf8' }, tags],
+      ...[{ limit: 3 }, { pooling: 'sum' }, { separator: ';' }, { weights: 'w' }].map((field) => [
+        item,
+        city,
+        { ...tags, ...field },
+      ]),
+    ])
+      expect(differing({ sparse }), JSON.stringify(sparse)).toEqual(['sparse']);
+    expect(differing({ weight: undefined, time: 'w' })).toEqual(['weight', 'time']);
+  });
 });
 
 describe('keys', () => {

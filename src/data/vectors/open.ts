@@ -2,7 +2,21 @@
 import { bad } from '../bytes.js';
 import { VECTOR_ENDINGS, vectorFormatOf } from '../formats.js';
 import { PACKED_ENDINGS, packing } from '../packing.js';
-import type { VectorBatches, VectorOptions } from './readers.js';
+import type { ArrayPlace, VectorBatches, VectorChoice, VectorOptions } from './readers.js';
+
+/**
+ * The places of the arrays of files that are read one after the other: their rows are numbered as those of
+ * one array. @throws BAD_DATA
+ */
+export async function arrayPlaces(files: readonly string[], options: VectorChoice): Promise<ArrayPlace[]> {
+  const firsts: number[] = [];
+  let all = 0;
+  for (const file of files) {
+    firsts.push(all);
+    all += (await vectorFormatOf(file)?.arrayRows?.(file, options)) ?? 0;
+  }
+  return firsts.map((first) => ({ first, all }));
+}
 
 /** The rows of a file. @throws BAD_DATA with file, row and what was expected; BAD_ARGUMENT */
 export function readVectors(file: string, options: VectorOptions): VectorBatches {

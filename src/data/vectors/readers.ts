@@ -1,6 +1,7 @@
 /**
  * Readers of pretrained embeddings, one per format: a key and the values of its row. Where a file holds an
- * array of rows (safetensors, npy), the keys are another array of integers, or else the numbers of the rows.
+ * array of rows (safetensors, npy), the keys are another array of integers, or else the numbers of the rows,
+ * which go on from file to file.
  * Where it holds columns (CSV, TSV, parquet), one of them has the keys, and the others the values: each a
  * number or a list.
  */
@@ -39,7 +40,20 @@ export interface VectorOptions {
   values?: string | undefined;
   /** Rows of a batch; the last one of a file may have fewer */
   batch: number;
+  /** The place of the file among others that are read one after the other. Undefined: there are none */
+  among?: ArrayPlace | undefined;
 }
+
+/** The place of an array among those of several files. */
+export interface ArrayPlace {
+  /** Rows of the arrays before it */
+  first: number;
+  /** Rows of all of them */
+  all: number;
+}
+
+/** The names in files that options choose. */
+export type VectorChoice = Pick<VectorOptions, 'keys' | 'values'>;
 
 export type VectorBatches = AsyncGenerator<VectorBatch, void, undefined>;
 
@@ -59,30 +73,37 @@ export type VectorReader = (
 /** The array with the rows of a file, and the one with their keys. */
 interface VectorArrays {
   values: ArrayInFile;
-  /** undefined: the keys are the numbers of the rows, from 0 */
+  /** undefined: the keys are the numbers of the rows */
   keys: ArrayInFile | undefined;
+  /** The keys are those of the arrays of all files. */
+  isShared?: boolean;
 }
 
 const shapeText = ({ dtype, shape }: ArrayInFile) => `${dtype} of ${shape.join(' x ') || 'no dimensions'}`;
 
-async function* readArrays({ values, keys }: VectorArrays, options: VectorOptions): VectorBatches {
+async function* readArrays({ values, keys, isShared }: VectorArrays, options: VectorOptions): VectorBatches {
   const { dim, column, batch } = options;
   const [count = 0, width] = values.shape;
+  const alone = { first: 0, all: count };
+  const { first: begin, all } = keys && !isShared ? alone : (options.among ?? alone);
   if (values.shape.length !== 2 || !isFloat(values))
     throw bad(`${values.where}: must be rows of floats, not ${shapeText(values)}`);
   if (width !== dim)
     throw bad(`${values.where}: must have ${dim} values in a row, as the table has, not ${width}`);
   if (keys && (keys.shape.length !== 1 || !isInteger(keys)))
     throw bad(`${keys.where}: must be a list of integers, not ${shapeText(keys)}`);
-  if (keys && keys.shape[0] !== count)
-    throw bad(`${keys.where}: must have ${count} keys, one for each row, not ${keys.shape[0]}`);
+  if (keys && keys.shape[0] !== all) {
+    const each = all === count ? 'one for each row' : 'one for each row of all files';
+    throw bad(`${keys.where}: must have ${all} keys, ${each}, not ${keys.shape[0]}`);
+  }
   for (let first = 0; first < count; first += batch) {
     const end = Math.min(count, first + batch);
     const floats = await readFloats(values, first * dim, end * dim);
-    const names = keys && (await readIntegers(keys, first, end));
+    const names = keys && (await readIntegers(keys, begin + first, begin + end));
     const rows = new VectorRows(column, dim, end - first);
     for (let row = 0; row < end - first; row++) {
-      const problem = rows.add(names ? names[row] : first + row, floats.subarray(row * dim, (row + 1) * dim));
+      const key = names ? names[row] : begin + first + row;
+      const problem = rows.add(key, floats.subarray(row * dim, (row + 1) * dim));
       if (problem) throw bad(`${values.where}[${first + row}]: ${problem}`);
     }
     yield rows.finish();
@@ -100,14 +121,25 @@ export async function* readNpyVectors(
   if (keys !== undefined && !isSameFormat(keys))
     throw new KintsugiError('BAD_ARGUMENT', `the keys of ${file} must be in another npy file, not "${keys}"`);
   const rows = await npyArray(file);
-  yield* readArrays({ values: rows, keys: keys === undefined ? undefined : await npyArray(keys) }, options);
+  const names = keys === undefined ? undefined : await npyArray(keys);
+  yield* readArrays({ values: rows, keys: names, isShared: true }, options);
+}
+
+/** Rows of the array of a file. @throws BAD_DATA */
+export async function npyRows(file: string): Promise<number> {
+  return (await npyArray(file)).shape[0] ?? 0;
 }
 
 export async function* readSafetensorsVectors(file: string, options: VectorOptions): VectorBatches {
   yield* readArrays(await tensorsOf(file, options), options);
 }
 
-async function tensorsOf(file: string, { keys, values }: VectorOptions): Promise<VectorArrays> {
+/** Rows of the tensor with the values. @throws BAD_DATA */
+export async function safetensorsRows(file: string, options: VectorChoice): Promise<number> {
+  return (await tensorsOf(file, options)).values.shape[0] ?? 0;
+}
+
+async function tensorsOf(file: string, { keys, values }: VectorChoice): Promise<VectorArrays> {
   const tensors = await safetensorsArrays(file);
   const named = (name: string) => {
     const tensor = tensors.get(name);

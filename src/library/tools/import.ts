@@ -16,7 +16,7 @@ import {
 import { checkFiles } from '../../data/bytes.js';
 import { checkColumn } from '../../data/keys.js';
 import type { KeyKind, SparseColumn } from '../../data/schema.js';
-import { readVectors } from '../../data/vectors/open.js';
+import { arrayPlaces, readVectors } from '../../data/vectors/open.js';
 import type { VectorBatch } from '../../data/vectors/rows.js';
 import { loadNative } from '../../engine/native.js';
 import type { TableSpec } from '../../protocol/map.js';
@@ -39,8 +39,9 @@ export interface ImportOptions {
   /** The column of a schema whose values the keys in the files are, instead of `table` and `key`. */
   column?: SparseColumn | undefined;
   /**
-   * Where the keys are: the column (default: `key`), the tensor, or another npy file. Without it the keys of
-   * the rows of an array are their numbers from 0.
+   * Where the keys are: the column (default: `key`), the tensor, or another npy file, which has those of all
+   * npy files together. Without it the keys of the rows of arrays are their numbers from 0, which go on from
+   * file to file.
    */
   keys?: string | undefined;
   /**
@@ -108,9 +109,11 @@ export async function importRows(
   await checkFiles(files);
   const { keys, values, onProgress, signal } = options;
   const batch = batchRows(client.rowWidth(spec), BATCH_BYTES);
+  const places = await arrayPlaces(files, { keys, values });
   let rows = 0;
-  for (const file of files) {
-    const batches = readVectors(file, { dim: spec.dim, column, keys, values, batch });
+  for (const [index, file] of files.entries()) {
+    const among = places[index];
+    const batches = readVectors(file, { dim: spec.dim, column, keys, values, batch, among });
     const done = pipelined(IN_FLIGHT, batches, async (each) => {
       await client.assign([{ table, ...rowsOf(client, spec, each) }], { signal });
       return each.keys.length;

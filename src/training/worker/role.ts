@@ -6,23 +6,14 @@
  * kept, and `worker.input` that no more of it is read.
  */
 
+import { KintsugiError } from '../../common/errors.js';
+import { meaningOf } from '../../data/meaning.js';
 import { countSamples, readAll, type Source } from '../../data/source.js';
 import { loadNative } from '../../engine/native.js';
-import {
-  type OptimizerSpec,
-  onlyKnownOptimizer,
-  SETTING_FLAGS,
-  type Setting,
-  settingText,
-} from '../../engine/optimizers.js';
-import { isSamePolicy, policyText } from '../../engine/policies.js';
 import { type Client, connect } from '../../library/client/client.js';
-import { resumeTables } from '../../library/client/connected.js';
-import type { DatasetSpec } from '../../library/client/dataset.js';
+import { Dataset, type DatasetSpec } from '../../library/client/dataset.js';
 import { formatAddress, parseAddress } from '../../net/address.js';
-import { saidWhile } from '../../net/repeats.js';
-import type { TableSpec } from '../../protocol/map.js';
-import { differingSettings, oldSettingText } from '../../protocol/settings.js';
+import { datasetProblem } from '../../protocol/dataset-rules.js';
 import { type EndpointOptions, serveEndpoints } from '../../roles/endpoints.js';
 import { cutGrowingParts, cutParts, RANGE_BATCHES } from '../loop/files.js';
 import { createTables, evaluate } from '../loop/loop.js';
@@ -30,105 +21,78 @@ import { openSource } from '../loop/source.js';
 import { Spool } from '../loop/spool.js';
 import { createDlrm } from '../models/dlrm.js';
 import { loadModel, loadSchema } from '../models/plugin.js';
-import type { Model, ModelTable, ParameterStore } from '../models/trainer.js';
+import type { Model } from '../models/trainer.js';
 import { warnOfEmpty } from './empty.js';
 import type { WorkerOptions } from './options.js';
 import { WorkerProgress } from './progress.js';
 import { startReporting } from './reporting.js';
 import { type WorkerResults, writeResults } from './results.js';
+import { WorkerStore } from './store.js';
 import { TensorBoard } from './tensorboard.js';
 import { asLastWords, checkTrained, type TrainingEnd, trainRanges } from './training.js';
 import { WatchedWorker } from './watched.js';
 
-/**
- * The client as the store of the training loop. A job that is resumed may have tables with other settings
- * than this worker: rule 46 says which of the two holds.
- */
-function storeOf(
-  client: Client,
-  model: Model,
-  { log, epochs, askedRates, modelOptions, tablePolicy }: WorkerOptions,
-): ParameterStore {
-  const { optimizer, denseOptimizer } = modelOptions;
-  const isEmbedding = ({ name }: ModelTable) => model.tables.some((table) => table.name === name);
-  /** A worker cannot ask for no clipping and no schedule: where it names none, the table keeps its own. */
-  const askedOf = (spec: ModelTable): Setting[] => {
-    if (epochs === 0) return [];
-    const { lr } = spec.optimizer;
-    const [usual, isFlag] = isEmbedding(spec)
-      ? [optimizer.lr, askedRates.embedding]
-      : [denseOptimizer.lr, askedRates.dense];
-    const extras = (['clipNorm', 'schedule'] as const).filter((name) => spec.optimizer[name] !== undefined);
-    return isFlag || lr !== usual ? ['lr', ...extras] : extras;
-  };
-  return {
-    createTables: async (given) => {
-      const specs = given.map((spec) => ({
-        ...(tablePolicy && isEmbedding(spec) && { policy: tablePolicy }),
-        ...spec,
-      }));
-      const asked = specs.map((spec) => ({ ...spec, set: askedOf(spec) }));
-      const tables = await saidWhile(resumeTables(client, asked), (repeated) =>
-        log.warn('worker.waits', { message: WAITS, repeated }),
-      );
-      for (const [i, { name, spec }] of tables.entries()) {
-        const wanted = onlyKnownOptimizer(asked[i]!.optimizer);
-        for (const setting of epochs > 0 ? differingSettings(wanted, spec.optimizer) : []) {
-          const [now, given] = [spec.optimizer, wanted].map((each) => settingText(each[setting]));
-          const fields = { table: name, [setting]: now, asked: given };
-          if (!asked[i]!.set.includes(setting)) log.info('worker.setting', fields);
-          else log.warn('worker.setting', { ...fields, message: keptText(spec, setting, wanted) });
-        }
-        // The table had it before: any other is refused.
-        const { policy } = asked[i]!;
-        if (epochs > 0 && policy && spec.policy && !isSamePolicy(policy, spec.policy))
-          log.info('worker.setting', {
-            ...{ table: name, policy: policyText(spec.policy), asked: policyText(policy) },
-          });
-      }
-    },
-    pull: (requests) => client.pull(requests),
-    push: (updates) => client.push(updates),
-  };
+/** The run of a worker of which nothing can be refused any more. */
+interface BegunRun {
+  dataset: Dataset;
+  /** Samples of all epochs, where a progress bar shows their part. */
+  total: number | undefined;
 }
 
-/** The scheduler answers at once where no setting is asked for. */
-const WAITS =
-  'every owner of a shard must have the settings of the tables before training begins, and some ' +
-  'do not answer: "kintsugi doctor" says which PS are missing';
-
-function keptText(table: TableSpec, setting: Setting, asked: OptimizerSpec): string {
-  const why = oldSettingText(table, setting, asked[setting]) ?? `got another ${setting} meanwhile`;
-  const given = `${SETTING_FLAGS[setting]}=${settingText(asked[setting])}`;
-  return `the table ${why}: "kintsugi table set ${table.name} ${given}" sets it all the same`;
+/**
+ * Creates the tables and joins the run. A worker that is refused changes nothing, so whatever can be refused
+ * comes before what changes others: a run that is there before tables that are not, tables before a run that
+ * is not, and settings of tables last.
+ */
+async function begin(
+  options: WorkerOptions,
+  source: Source,
+  files: DatasetSpec['files'],
+  store: WorkerStore,
+  create: () => Promise<void>,
+  client: Client,
+  spool: Spool | undefined,
+): Promise<BegunRun> {
+  const { batch, epochs, follow, staleness, deterministic, run, modelOptions, bar } = options;
+  const { seed, schema } = modelOptions;
+  const spec = {
+    ...{ files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
+    ...(schema && { schema: meaningOf(schema) }),
+  };
+  const problem = datasetProblem(spec);
+  if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
+  const total = bar && !follow ? (await countSamples(source)) * epochs : undefined;
+  const open = async () => {
+    const dataset = await Dataset.open(client, run, spec);
+    if (spool) spool.resume((await dataset.extend([0]))[0] ?? 0);
+    return dataset;
+  };
+  const before = await Dataset.status(client, run);
+  if (before) await open();
+  await create();
+  const dataset = await open();
+  await store.set(before?.complete !== true);
+  return { dataset, total };
 }
 
 async function trainAll(
   options: WorkerOptions,
   source: Source,
-  files: DatasetSpec['files'],
   model: Model,
-  store: ParameterStore,
+  store: WorkerStore,
   client: Client,
   spool: Spool | undefined,
   watched: WatchedWorker,
+  { dataset, total }: BegunRun,
 ): Promise<TrainingEnd> {
-  const { log, batch, epochs, follow, staleness, deterministic, run, inFlight, signal } = options;
-  const { countDuplicates, modelOptions } = options;
-  const { seed } = modelOptions;
-  const bar = options.bar && !follow;
-  const progress = new WorkerProgress(
-    log,
-    watched.clock,
-    bar ? (await countSamples(source)) * epochs : undefined,
-  );
+  const { log, deterministic, inFlight, signal, countDuplicates } = options;
+  const progress = new WorkerProgress(log, watched.clock, total);
   watched.progress = progress;
   log.info('worker.training', { client: client.id });
   const reporting = startReporting(client, () => watched.report());
   const end = await trainRanges({
-    ...{ client, model, store, log, source, run, inFlight, deterministic, countDuplicates },
+    ...{ client, model, store, log, source, dataset, inFlight, deterministic, countDuplicates },
     ...{ stop: signal, spool },
-    spec: { files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
     onProgress: (samples, loss) => progress.update(samples, loss),
     clock: watched.clock,
     watch: (feed) => {
@@ -240,10 +204,14 @@ async function runOver(
       log,
     });
     watched.client = client;
-    const store = storeOf(client, model, options);
-    await asLastWords(createTables(model, store, options.modelOptions.seed, helpers), signal);
+    const store = new WorkerStore(client, model, options);
+    const create = () => createTables(model, store, options.modelOptions.seed, helpers);
     let results: WorkerResults = {};
-    if (source) results = await trainAll(options, source, files, model, store, client, spool, watched);
+    if (source) {
+      const begun = begin(options, source, files, store, create, client, spool);
+      const run = await asLastWords(begun, signal);
+      results = await trainAll(options, source, model, store, client, spool, watched, run);
+    } else await asLastWords(create(), signal);
     if (tests && !(epochs > 0 && signal.aborted)) {
       const batches = readAll(tests, batch);
       const evaluation = await evaluate({ model, store, helpers, signal, batches });

@@ -1,5 +1,5 @@
 /**
- * The training of one worker: it joins the data set and takes ranges until none is left. It logs
+ * The training of one worker: it takes ranges of a data set until none is left. It logs
  * `worker.range`, with the pushes per shard, before the scheduler knows that the range is finished. So an
  * audit finds every finished range, also when this process is killed right after.
  */
@@ -8,7 +8,7 @@ import { KintsugiError } from '../../common/errors.js';
 import type { Source } from '../../data/source.js';
 import { loadNative } from '../../engine/native.js';
 import type { Client } from '../../library/client/client.js';
-import { Dataset, type DatasetSpec, UNBOUNDED } from '../../library/client/dataset.js';
+import { Dataset, UNBOUNDED } from '../../library/client/dataset.js';
 import { PushSequence } from '../../library/client/sequence.js';
 import type { Logger } from '../../net/log.js';
 import { Exchanger } from '../loop/exchange.js';
@@ -50,11 +50,10 @@ export interface TrainingOptions {
   model: Model;
   store: ParameterStore;
   log: Logger;
-  /** The source whose parts are the files of `spec`, in the same order. */
+  /** The source whose parts are the files of the data set, in the same order. */
   source: Source;
-  /** Name of the data set: workers that give the same share it. */
-  run: string;
-  spec: DatasetSpec;
+  /** Workers that have opened it by the same name share it. */
+  dataset: Dataset;
   /** The one file of the data, if standard input is appended to it. It ends when the input has ended. */
   spool?: Spool | undefined;
   inFlight: number;
@@ -81,16 +80,15 @@ export interface TrainingEnd {
  * its input), or `stop`. @throws what the model, the reader, the job or standard input throw
  */
 export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd> {
-  const { client, model, log, stop, spool } = options;
+  const { client, model, log, stop, spool, dataset } = options;
   const helpers = loadNative();
-  const dataset = await Dataset.open(client, options.run, options.spec);
-  const { batch, staleness } = dataset.spec;
+  const { batch, staleness, files, follow } = dataset.spec;
   const sequences = new Map<number, PushSequence>();
   const exchanger = new Exchanger(model, options.store, helpers);
   const { source } = options;
-  const names = options.spec.files.map(({ name }) => name);
-  const growth = options.spec.follow ? new FileLength(source, names) : undefined;
-  const status = () => Dataset.status(client, options.run);
+  const names = files.map(({ name }) => name);
+  const growth = follow ? new FileLength(source, names) : undefined;
+  const status = () => Dataset.status(client, dataset.name);
   const feeding = spool && { inlet: spool, status, onEnd: () => feed.stop() };
   const follower = growth && new FileFollower(dataset, growth, names.length, feeding);
   const feed = new RangeFeed({
@@ -126,8 +124,6 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
   if (stop.aborted) feed.stop();
   stop.addEventListener('abort', () => feed.stop(), { once: true });
   if (spool && growth) {
-    const [known] = await dataset.extend([0]);
-    spool.resume(known ?? 0);
     void spool.fill(process.stdin, () => growth.notify()).then(() => tellInput(log, spool));
   }
   const store: ParameterStore = {

@@ -65,6 +65,32 @@ describe('a data set', () => {
       expect(book.open(3, { ...SPEC, ...other })).toMatchObject({ code: 'BAD_ARGUMENT' });
   });
 
+  it('has the schema that it began with; who tells none may go on', () => {
+    const book = new Book();
+    const schema = { label: '"y"', dense: 'none', sparse: '["a"]', weight: 'none', time: 'none' };
+    const begun = { ...SPEC, schema };
+    expect(book.open(1, begun).spec).toEqual(begun);
+    expect(book.open(2, { ...SPEC, schema: { ...schema } }).spec).toEqual(begun);
+    expect(book.open(2, SPEC).spec).toEqual(begun);
+    expect(book.open(2, { ...SPEC, schema: { label: '"y"' } }).spec).toEqual(begun);
+    for (const part of ['label', 'dense', 'sparse', 'weight', 'time'] as const)
+      expect(book.open(3, { ...SPEC, schema: { ...schema, [part]: '"z"' } })).toMatchObject({
+        code: 'BAD_ARGUMENT',
+        message: expect.stringContaining(`has a schema with ${part} ${schema[part]}, not "z": give that`),
+      });
+    // A later scheduler knows it from the store.
+    book.crash();
+    expect(book.open(3, { ...SPEC, schema: { ...schema, label: '"z"' } }).code).toBe('BAD_ARGUMENT');
+    expect(book.open(3, begun).spec).toEqual(begun);
+  });
+
+  it('that was begun without a schema goes on with any', () => {
+    const book = new Book();
+    book.open(1);
+    for (const label of ['"y"', '"z"'])
+      expect(book.open(2, { ...SPEC, schema: { label } }).spec).toEqual(SPEC);
+  });
+
   it('is kept without what a message has besides', () => {
     const book = new Book();
     const more = { x: 1n << 63n } as object;

@@ -10,7 +10,7 @@ import { importRows } from '../../../src/library/tools/import.js';
 import { scrub } from '../../../src/library/tools/scrub.js';
 import { initialState } from '../../../src/stores/checkpoint/layout.js';
 import { kintsugi } from '../../cli/support.js';
-import { VECTOR_FORMATS, type Vectors, vectors, writeVectors } from '../../data/vectors.js';
+import { npy, safetensors, VECTOR_FORMATS, type Vectors, vectors, writeVectors } from '../../data/vectors.js';
 import { redundancy, startJob, temporaryDirectory } from './support.js';
 
 const DIM = 4;
@@ -112,6 +112,94 @@ test('what is wrong is said with what was set before it; the corrected file is i
   await expect(importRows(client, [join(directory, 'c.csv')], { table: 'items' })).rejects.toMatchObject({
     code: 'BAD_DATA',
   });
+});
+
+test('arrays of several files are numbered as one, and one file of keys goes on over them', async () => {
+  const { client } = await startJob({ ps: 2, code: '1+1' });
+  const directory = temporaryDirectory();
+  const all = vectors(25, DIM, (row) => 100 + row * 3);
+  const part = (from: number, to: number) => all.rows.slice(from, to);
+  const tensor = (rows: readonly (readonly number[])[]) => {
+    return { name: 'w', dtype: 'F32' as const, shape: [rows.length, DIM], values: rows.flat() };
+  };
+  const write = (name: string, content: Buffer): string => {
+    const file = join(directory, name);
+    writeFileSync(file, content);
+    return file;
+  };
+  const files = [
+    write('p0.npy', npy(tensor(part(0, 10)))),
+    write('p1.npy', npy(tensor(part(10, 12)))),
+    write('p2.npy', npy(tensor(part(12, 25)))),
+  ];
+  const rows = async (table: string, keys: Vectors['keys']) => {
+    const found = await rowsOf(client, keys, table);
+    return found.map((row) => row.slice(0, DIM));
+  };
+  const number = all.rows.map((_, row) => row);
+  const make = (name: string) => client.createTable({ name, dim: DIM, optimizer: OPTIMIZER });
+
+  await make('numbered');
+  expect(await importRows(client, files, { table: 'numbered' })).toEqual({ files: 3, rows: 25 });
+  expect(await rows('numbered', number)).toEqual(all.rows);
+
+  // Formats may be mixed, and rows that name their keys take no numbers.
+  await make('mixed');
+  const named = write('n.csv', Buffer.from(`key,a,b,c,d\n1000,1,2,3,4\n`));
+  const shards = [
+    write('s0.safetensors', safetensors([tensor(part(0, 10))])),
+    named,
+    write('s1.safetensors', safetensors([tensor(part(10, 12))])),
+    files[2]!,
+  ];
+  await importRows(client, shards, { table: 'mixed' });
+  expect(await rows('mixed', [...number, 1000])).toEqual([...all.rows, [1, 2, 3, 4]]);
+
+  await make('keyed');
+  const ids = (keys: readonly number[]) => ({
+    name: 'ids',
+    dtype: 'I64' as const,
+    shape: [keys.length],
+    values: keys,
+  });
+  const keys = all.keys as number[];
+  const file = write('keys.npy', npy(ids(keys)));
+  await importRows(client, files, { table: 'keyed', keys: file });
+  expect(await rows('keyed', keys)).toEqual(all.rows);
+  const few = write('few.npy', npy(ids(keys.slice(0, 10))));
+  await expect(importRows(client, files, { table: 'keyed', keys: few })).rejects.toMatchObject({
+    code: 'BAD_DATA',
+    message: `${few}: must have 25 keys, one for each row of all files, not 10`,
+  });
+
+  // Tensors of keys belong to the file that they are in.
+  await make('own');
+  const own = [
+    write('k0.safetensors', safetensors([tensor(part(0, 10)), ids(keys.slice(0, 10))])),
+    write('k1.safetensors', safetensors([tensor(part(10, 25)), ids(keys.slice(10))])),
+  ];
+  await importRows(client, own, { table: 'own', keys: 'ids' });
+  expect(await rows('own', keys)).toEqual(all.rows);
+});
+
+test('integers of arrays are hashes as they are, and text has hexadecimal digits', async () => {
+  const { client } = await startJob({ ps: 2, code: '1+1' });
+  const directory = temporaryDirectory();
+  const all = { ...vectors(3, DIM), keys: [12, 10, 255] };
+  const text = { ...all, keys: ['c', 'a', 'FF'] };
+  for (const [name, written] of [
+    ['a.npy', all],
+    ['a.safetensors', all],
+    ['a.parquet', all],
+    ['a.csv', text],
+    ['a.parquet', text],
+  ] as const) {
+    const table = `${name}-${written.keys[0]}`;
+    await client.createTable({ name: table, dim: DIM, optimizer: OPTIMIZER });
+    const { file, keys } = writeVectors(directory, name, written);
+    await importRows(client, [file], { table, key: 'hash64', keys });
+    expect(await rowsOf(client, all.keys, table)).toEqual(whole(all));
+  }
 });
 
 test('kintsugi import: a table that a worker would make, with the keys of a column of a schema', async () => {
