@@ -56,26 +56,25 @@ def overwrite() -> Iterator[None]:
         _overwriting.reset(token)
 
 
-def claimed(client: Client, name: str, number: int | None = None) -> bool:
-    """Creates a table of marks, which only one program can; whether this one has. `number`: its seed."""
-    seed = int(np.random.default_rng().integers(1, 1 << 31)) if number is None else number
-    try:
-        client.create_table(name, 1, optimizer=SGD(lr=0.0), initializer=Zeros(), seed=seed)
-    except Error as error:
-        if error.code != "TABLE_EXISTS":
-            raise
-        return False
-    return True
+def set_first(client: Client, table: Table, keys: Keys, rows: Rows, ready: int) -> None:
+    """Has a table begin with these values, len(keys) x dim: of several programs one sets them.
+
+    `ready`: a key of its own. Its row says that the values are there. So a table that is made anew under its
+    name begins with them, too, and one of a checkpoint has them.
+
+    @raises Error, as `Table.assign`.
+    """
+    place = np.array([ready], np.uint64)
+    if (table.pull(place) == 1).all():
+        return
+    _set_once(client, table, keys, rows, _digest(b"first" + _birth(table), rows, table.dim))
+    # All programs say so before they train.
+    _assign(table, place, np.ones((1, table.dim), np.float32))
 
 
-def found_table(client: Client, name: str) -> Table | None:
-    """The table of a name; None: there is none. @raises Error, but not UNKNOWN_TABLE."""
-    try:
-        return client.table(name)
-    except Error as error:
-        if error.code != "UNKNOWN_TABLE":
-            raise
-        return None
+def _birth(table: Table) -> bytes:
+    """Who it is: another table of its name has another id, and so has it in another job."""
+    return f"{table.job} {table.id}".encode()
 
 
 def set_values(client: Client, table: Table, keys: Keys, rows: Rows, *, first: Rows | None = None) -> None:
@@ -98,7 +97,8 @@ def set_values(client: Client, table: Table, keys: Keys, rows: Rows, *, first: R
         _compare(table, keys, rows)
         return
     after = _digest(before + place + table.name.encode(), rows, table.dim)
-    _set_once(client, table, keys, rows, after)
+    if not _set_once(client, table, keys, rows, after):
+        _compare(table, keys, rows)
     table.loads[place] = after, count + 1
 
 
@@ -231,7 +231,8 @@ class _Turn:
             raise _OvertakenError
 
 
-def _set_once(client: Client, table: Table, keys: Keys, rows: Rows, values: bytes) -> None:
+def _set_once(client: Client, table: Table, keys: Keys, rows: Rows, values: bytes) -> bool:
+    """Whether this program has set them; otherwise another one has. `values`: their digest."""
     marks = client.create_table(
         MARKS, 3, optimizer=SGD(lr=-1.0, schedule=Step(every=1, factor=0.0)), initializer=Zeros()
     )
@@ -242,20 +243,18 @@ def _set_once(client: Client, table: Table, keys: Keys, rows: Rows, values: byte
         if mark.claim():
             if before is not None and before.progress == _FINISHED:
                 mark.note(_FINISHED)
-                _compare(table, keys, rows)
-                return
+                return False
             turn = _Turn(mark, began)
             try:
                 _assign(table, keys, rows, turn)
-                return
+                return True
             except _OvertakenError:
                 mark = turn.mark
             except BaseException:
                 table.given_up.add(turn.mark.key)
                 raise
         elif mark.key not in table.given_up and mark.is_finished():
-            _compare(table, keys, rows)
-            return
+            return False
         before, mark = mark, mark.following
 
 
