@@ -58,7 +58,7 @@ class IndexedEmbedding(nn.Module):
 
     def forward(self, keys: Tensor) -> Tensor:
         """Rows of `keys`, integers of any shape S: S x dim."""
-        return self.weight[self.index(keys)]
+        return F.embedding(self.index(keys), self.weight, padding_idx=self.index.count)
 
 
 class IndexedEmbeddingBag(nn.Module):
@@ -88,9 +88,16 @@ class IndexedEmbeddingBag(nn.Module):
             )
         rows = self.weight[places]
         present = (places < self.index.count).unsqueeze(-1)
+        if per_sample_weights is not None:
+            if self.mode != "sum":
+                raise NotImplementedError(f'weights need the mode "sum", not {self.mode!r}')
+            if per_sample_weights.shape != keys.shape:
+                text = f"weights of shape {tuple(per_sample_weights.shape)} do not fit keys of shape "
+                raise ValueError(text + str(tuple(keys.shape)))
         if self.mode == "max":
             most = torch.where(present, rows, torch.full_like(rows, float("-inf"))).amax(1)
             return torch.where(present.any(1), most, torch.zeros_like(most))
+        rows = torch.where(present, rows, torch.zeros_like(rows))
         if per_sample_weights is not None:
             rows = rows * per_sample_weights.unsqueeze(-1)
         total = rows.sum(1)

@@ -359,8 +359,6 @@ def _compare(table: Table, keys: Keys, rows: Rows) -> None:
         moved += int((np.ascontiguousarray(table.pull(some)).view(np.int32) != given).any(1).sum())
     if moved > 0:
         text = f"table {table.name!r} was given these values before. {moved} of {len(keys)} rows have others "
-        text += (
-            "now, and they stay as they are: training has moved them since, or they were deleted, or went "
-        )
-        text += "by a policy. To set them again, load within "
+        text += "now, and they stay as they are: training has moved them since, or they were deleted, or "
+        text += "went by a policy. To set them again, load within "
         warnings.warn(text + "`with kintsugi.torch.overwrite():`", stacklevel=2)
