@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._arrays import keys_of
+from .._batches import Values
 from .._checks import instance
 from .._errors import Error
 from .._steps import steps_of
@@ -118,8 +119,12 @@ class IndexedCollection(nn.Module):
         results: dict[str, Tensor] = {}
         for shown, feature, table in self.features:
             entry = inputs[feature]
+            rows = self.tables[table]
             parts = entry if isinstance(entry, (tuple, list)) else (entry,)
-            results[shown] = self.tables[table](*parts)
+            if isinstance(entry, Values):
+                bags = entry.offsets[:-1], entry.weights
+                parts = (entry.keys, *(bags if isinstance(rows, IndexedEmbeddingBag) else ()))
+            results[shown] = rows(*parts)
         return results
 
 
