@@ -156,6 +156,6 @@ def test_a_table_that_was_dropped_has_no_optimizer(
         other.create_table(name, 2)
     # The gateway of this program knows the new table, too.
     client.create_table(name, 2)
-    with pytest.raises(kintsugi.Error, match="was dropped.*make the layer anew") as raised:
+    with pytest.raises(kintsugi.Error, match=r"was dropped.*make the layer anew") as raised:
         kt.RowOptimizer(layer)
     assert raised.value.code == "UNKNOWN_TABLE"
