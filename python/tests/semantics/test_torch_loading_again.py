@@ -181,7 +181,7 @@ def test_a_table_that_is_made_anew_is_loaded(
         layer = layer_of(client, name)
         layer.load_state_dict(STATE)
         assert torch.equal(rows_of(layer), STATE["weight"])
-        # Of the new table, too, training stays.
+        # Rows of the new table that training has moved stay, too.
         stepped(layer, 1, 2)
         moved = rows_of(layer)
         with pytest.warns(UserWarning, match="2 of 5 rows have others"):

@@ -197,7 +197,7 @@ def test_a_table_that_is_made_anew_has_the_first_values(
     for _ in range(2):
         model, _ = trained(client, name)
         assert not same_values(model, Two())
-        # One that begins later goes on with what was trained.
+        # A trainer that begins later goes on with what was trained.
         assert same_values(begun(client, name)[0], model)
         with kintsugi.connect(cluster.address, timeout=60) as other:
             (client if mine else other).table(name).drop()

@@ -76,7 +76,7 @@ def set_first(client: Client, table: Table, keys: Keys, rows: Rows, ready: int) 
 
 
 def _birth(table: Table) -> bytes:
-    """Who it is: another table of its name has another id, and so has it in another job."""
+    """Job and id of a table: another one of its name has another id, and another job counts ids anew."""
     return f"{table.job} {table.id}".encode()
 
 
@@ -127,7 +127,7 @@ def _generation(client: Client, table: Table) -> bytes:
         row = marks.pull([key])[0]
         if row[0] == 0:
             is_new = latest is not None and (latest[:2] == job or len(table) == 0)
-            # Of several programs that come here one is in the list.
+            # Several programs may come here: the row of one of them is in the list.
             row = _set_mark(marks, key, [*job, 2 * table.id + is_new])
         latest = [int(each) for each in row]
         earlier += latest[2] % 2
