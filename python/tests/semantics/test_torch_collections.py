@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -290,3 +292,64 @@ def test_a_state_dict_goes_to_torchrec_and_back(client: kintsugi.Client, sequenc
         close(rows_of(table), both.weights[table.name])
         prefix = both.ours.state_prefix
         close(rows_of(table), state[f"sparse.{prefix}.{table.name}.weight"] + 1)
+
+
+TAGS = [
+    {"c": 1, "tags": ["a", "b"], "w": [2, 0.5]},
+    {"c": 0, "tags": [], "w": []},
+    {"c": 1, "tags": ["a"], "w": [1]},
+]
+
+
+@pytest.mark.parametrize("tensors", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_values_of_a_schema(client: kintsugi.Client, tmp_path: Path, tensors: bool, weighted: bool) -> None:
+    file = tmp_path / "tags.jsonl"
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in TAGS))
+    column = {"column": "tags", "multi": True, **({"weights": "w"} if weighted else {})}
+    schema = {"label": "c", "dense": [], "sparse": [column]}
+    (batch,) = kintsugi.read_batches([str(file)], schema=schema, batch=8, tensors=tensors)
+    values = batch.sparse["tags"]
+    assert isinstance(values, kintsugi.Values)
+    config = kt.EmbeddingBagConfig(name(), 3, ["tags"], **options())
+    bags = kt.EmbeddingBagCollection(client, [config], is_weighted=weighted)
+    result = bags({"tags": values})["tags"]
+    assert result.shape == (3, 3)
+    keys = torch.as_tensor(values.keys)
+    offsets = torch.as_tensor(values.offsets)[:-1]
+    parts = (torch.as_tensor(values.weights),) if weighted else ()
+    close(result, bags({"tags": (keys, offsets, *parts)})["tags"])
+    rows = kt.EmbeddingCollection(client, [kt.EmbeddingConfig(config.name, features=["tags"])])
+    close(rows({"tags": values})["tags"], rows({"tags": keys})["tags"])
+    if tensors:
+        for layer in (bags, rows):
+            plain: Any = kt.to_embedding_bag(layer, keys={config.name: keys})
+            close(plain({"tags": values})["tags"], layer({"tags": values})["tags"])
+    if weighted:
+        plain_bags = kt.EmbeddingBagCollection(client, [config])
+        with pytest.raises(Error, match="say is_weighted=True"):
+            plain_bags({"tags": values})
+    wrong = values._replace(offsets=values.offsets[:-1])
+    with pytest.raises(Error, match="must end with"):
+        bags({"tags": wrong})
+
+
+WIDTHS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+@pytest.mark.parametrize("first", WIDTHS)
+def test_features_of_a_table_have_keys_of_any_widths(client: kintsugi.Client, first: str) -> None:
+    features = ["a", "b"]
+    bags = kt.EmbeddingBagCollection(client, [kt.EmbeddingBagConfig(name(), 3, features, **options())])
+    rows = kt.EmbeddingCollection(client, [kt.EmbeddingConfig(bags.tables[0].name, features=features)])
+    keys = torch.tensor([[1, 2], [3, 1]])
+    for second in WIDTHS:
+        given = {"a": keys.to(getattr(torch, first)), "b": keys.to(getattr(torch, second))}
+        for layer in (bags, rows):
+            results = layer(given)
+            close(results["a"], results["b"])
+    large = np.array([[2**63 + 5, 2**64 - 2]], np.uint64)
+    signed = torch.from_numpy(large.view(np.int64))
+    results = rows({"a": torch.from_numpy(large), "b": signed})
+    close(results["a"], results["b"])
+    close(results["a"][0], torch.from_numpy(bags.tables[0].pull(large[0])))

@@ -58,6 +58,58 @@ def test_bags(client: kintsugi.Client, mode: Any) -> None:
         torch.testing.assert_close(plain(GIVEN, None, weights), layer(GIVEN, None, weights))
 
 
+@pytest.mark.parametrize("mode", ["mean", "max"])
+def test_weights_need_a_sum(client: kintsugi.Client, mode: Any) -> None:
+    plain = kt.to_embedding_bag(kt.KintsugiEmbeddingBag(client, name(), 3, mode=mode), keys=ROWS)
+    flat = GIVEN.reshape(-1), torch.tensor([0, 3, 6, 9]), torch.ones(12)
+    for keys, offsets, weights in ((GIVEN, None, torch.ones(GIVEN.shape)), flat):
+        with pytest.raises(NotImplementedError, match="weights"):
+            plain(keys, offsets, weights)
+
+
+def test_weights_fit_their_keys(client: kintsugi.Client) -> None:
+    plain = kt.to_embedding_bag(kt.KintsugiEmbeddingBag(client, name(), 3, mode="sum"), keys=ROWS)
+    for weights in (torch.ones(3), torch.ones(4, 1)):
+        with pytest.raises(ValueError, match="shape"):
+            plain(GIVEN, None, weights)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max", "rows"])
+@pytest.mark.parametrize("flat", [False, True])
+def test_missing_keys_stay_zero_in_training(client: kintsugi.Client, mode: Any, flat: bool) -> None:
+    options: dict[str, Any] = {"initializer": kintsugi.Constant(1.0)}
+    if mode == "rows":
+        plain = kt.to_embedding_bag(kt.KintsugiEmbedding(client, name(), 2, **options), keys=[1, 2])
+    else:
+        layer = kt.KintsugiEmbeddingBag(client, name(), 2, mode=mode, **options)
+        plain = kt.to_embedding_bag(layer, keys=[1, 2])
+    weight: Any = plain.weight
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+
+    def given(*bags: list[int]) -> tuple[Tensor, ...]:
+        keys = torch.tensor(bags)
+        return (keys.reshape(-1), torch.arange(len(bags)) * 2) if flat and mode != "rows" else (keys,)
+
+    bags = ([1, -1], [77, 2], [-1, -1], [-1, 78])
+    for _ in range(3):
+        optimizer.zero_grad()
+        plain(*given(*bags)).sum().backward()
+        assert (weight.grad[-1] == 0).all()
+        assert (weight.grad[:-1] != 0).all()
+        optimizer.step()
+    assert (plain(*given([-1, -1], [78, -1])) == 0).all()
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_no_bag_has_the_last_row(client: kintsugi.Client, mode: Any) -> None:
+    plain: Any = kt.to_embedding_bag(kt.KintsugiEmbeddingBag(client, name(), 2, mode=mode), keys=[1, 2])
+    nn.init.constant_(plain.weight, 3.0)
+    for keys in ([-1], [77, 1, -1]):
+        results = [plain(torch.tensor([keys])), plain(torch.tensor(keys), torch.tensor([0]))]
+        torch.testing.assert_close(*results)
+        assert (results[0] == (0.0 if keys == [-1] else 3.0)).all()
+
+
 def collection(client: kintsugi.Client) -> tuple[kt.EmbeddingBagCollection, dict[str, list[int]]]:
     one, two = name(), name()
     configs = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_what_training_has_moved_stays_and_a_warning_says_so(
     for strict in (True, False):
         table = layer_of(restarted, name)
         start_again(table.table)
-        with pytest.warns(UserWarning, match=r"moved 2 of 5 rows since, and they stay.*overwrite"):
+        with pytest.warns(UserWarning, match=r"2 of 5 rows have others now, and they stay.*overwrite"):
             table.load_state_dict(STATE, strict=strict)
         assert torch.equal(rows_of(layer), moved)
     # A program that asks for it sets them. Other content is set anyway.
@@ -126,7 +127,7 @@ def test_one_that_ends_while_it_loads_is_not_waited_for(
     stepped(layer_of(second, name), 1)
     # A third one does not wait for the first, either.
     start_again(layer.table)
-    with pytest.warns(UserWarning, match="moved 1 of 5 rows"):
+    with pytest.warns(UserWarning, match="1 of 5 rows have others"):
         layer.load_state_dict(STATE)
 
 
@@ -137,7 +138,7 @@ def test_two_layers_on_one_table_load_as_one(client: kintsugi.Client, second: ki
     torch.nn.ModuleList([layer, layer_of(client, name)]).load_state_dict(state)
     stepped(layer, 1, 2)
     moved = rows_of(layer)
-    with pytest.warns(UserWarning, match="moved 2 of 5 rows"):
+    with pytest.warns(UserWarning, match="2 of 5 rows have others"):
         torch.nn.ModuleList([layer_of(second, name), layer_of(second, name)]).load_state_dict(state)
     assert torch.equal(rows_of(layer), moved)
 
@@ -169,3 +170,81 @@ def test_a_load_that_failed_does_not_wait_for_itself(
     layer.load_state_dict(STATE)
     assert not stalled
     assert torch.equal(rows_of(layer), STATE["weight"])
+
+
+@pytest.mark.parametrize("mine", [True, False], ids=["here", "elsewhere"])
+def test_a_table_that_is_made_anew_is_loaded(
+    client: kintsugi.Client, second: kintsugi.Client, mine: bool
+) -> None:
+    name = f"t-{uuid4()}"
+    for _ in range(3):
+        layer = layer_of(client, name)
+        layer.load_state_dict(STATE)
+        assert torch.equal(rows_of(layer), STATE["weight"])
+        # Rows of the new table that training has moved stay, too.
+        stepped(layer, 1, 2)
+        moved = rows_of(layer)
+        with pytest.warns(UserWarning, match="2 of 5 rows have others"):
+            layer_of(second, name).load_state_dict(STATE)
+        assert torch.equal(rows_of(layer), moved)
+        (client if mine else second).table(name).drop()
+
+
+def test_rows_that_were_deleted_stay_and_a_warning_says_so(
+    client: kintsugi.Client, second: kintsugi.Client
+) -> None:
+    name = f"t-{uuid4()}"
+    layer = layer_of(client, name)
+    initial = rows_of(layer)
+    layer.load_state_dict(STATE)
+    layer.table.delete([1, 2]).result()
+    with pytest.warns(UserWarning, match="or they were deleted, or went by a policy.*overwrite"):
+        layer_of(second, name).load_state_dict(STATE)
+    assert torch.equal(rows_of(layer)[1:3], initial[1:3])
+    with kt.overwrite():
+        layer_of(second, name).load_state_dict(STATE)
+    assert torch.equal(rows_of(layer), STATE["weight"])
+
+
+@pytest.mark.long
+def test_a_job_that_begins_with_a_checkpoint_knows_what_was_loaded(tmp_path: Path) -> None:
+    place = str(tmp_path)
+    with (
+        kintsugi.start_local_cluster(ps=3, code="2+1", checkpoint=place) as cluster,
+        kintsugi.connect(cluster.address, timeout=60) as client,
+    ):
+        # The other job gives tables other numbers.
+        layer_of(client, "gone").table.drop()
+        for name in ("items", "again", "late"):
+            layer_of(client, name).load_state_dict(STATE)
+        client.table("again").drop()
+        layer = layer_of(client, "again")
+        layer.load_state_dict(STATE)
+        for name in ("items", "again"):
+            stepped(layer_of(client, name), 1, 2)
+        moved = rows_of(layer)
+        client.table("late").drop()
+        client.checkpoint()
+        first = layer.table.id
+    with (
+        kintsugi.start_local_cluster(ps=3, code="2+1", restore=place, checkpoint=place) as cluster,
+        kintsugi.connect(cluster.address, timeout=60) as client,
+        kintsugi.connect(cluster.address, timeout=60) as second,
+    ):
+        for each in (client, second):
+            for name in ("items", "again"):
+                layer = layer_of(each, name)
+                assert layer.table.id != first
+                with pytest.warns(UserWarning, match="2 of 5 rows have others"):
+                    layer.load_state_dict(STATE)
+                assert torch.equal(rows_of(layer), moved)
+        # The table of this name is a new one.
+        late = layer_of(client, "late")
+        late.load_state_dict(STATE)
+        stepped(late, 1, 2)
+        with pytest.warns(UserWarning, match="2 of 5 rows have others"):
+            layer_of(second, "late").load_state_dict(STATE)
+        client.table("items").drop()
+        layer = layer_of(client, "items")
+        layer.load_state_dict(STATE)
+        assert torch.equal(rows_of(layer), STATE["weight"])

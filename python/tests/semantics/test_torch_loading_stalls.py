@@ -62,7 +62,7 @@ def test_who_stalls_before_rows_are_set_sets_none_of_them(
     name = f"t-{uuid4()}"
     layer, other = layer_of(client, name), Training(second, name)
     stall(monkeypatch, layer.table, "pull", other)
-    with pytest.warns(UserWarning, match=r"moved 3 of 5 rows since, and they stay"):
+    with pytest.warns(UserWarning, match="3 of 5 rows have others now, and they stay"):
         layer.load_state_dict(STATE)
     assert torch.equal(rows_of(other.layer), other.moved)
 
@@ -82,7 +82,7 @@ def test_who_stalls_after_its_look_at_the_clock_sets_nothing(
             pass
 
     stall(monkeypatch, layer.table, "_assign_until", meanwhile)
-    with pytest.warns(UserWarning, match=r"moved 3 of 5 rows since, and they stay"):
+    with pytest.warns(UserWarning, match="3 of 5 rows have others now, and they stay"):
         layer.load_state_dict(STATE)
     assert torch.equal(rows_of(other.layer), other.moved)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -119,3 +120,42 @@ def test_a_shared_optimizer_has_the_rate_of_the_table_after_a_load(client: kints
     del saved["param_groups"][0]["table_lr"]
     again.load_state_dict(saved)
     assert again.param_groups[0]["table_lr"] == 0.1
+
+
+def test_the_rate_that_another_program_has_set_is_there_at_the_begin(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client
+) -> None:
+    name = f"t-{uuid4()}"
+    early = kt.KintsugiEmbedding(
+        client, name, 2, optimizer=kintsugi.SGD(lr=1.0), initializer=kintsugi.Zeros()
+    )
+    with kintsugi.connect(cluster.address, timeout=60) as other:
+        other.table(name).set(lr=0.25)
+    end = time.monotonic() + 30
+    # The gateway of this program hears of it a moment later. What it says here goes to no table.
+    while client._connection.ask({"op": "table", "name": name})["optimizer"]["lr"] != 0.25:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    rows = kt.RowOptimizer(early)
+    assert rows.param_groups[0]["lr"] == rows.param_groups[0]["table_lr"] == 0.25
+    assert kt.KintsugiEmbedding(client, name).table.optimizer == kintsugi.SGD(lr=0.25)
+    schedule = lr_scheduler.LambdaLR(rows, lambda _: 2.0)
+    early(keys_of(1)).sum().backward()
+    rows.step()
+    schedule.step()
+    assert (early(keys_of(1)) == -0.5).all()
+
+
+def test_a_table_that_was_dropped_has_no_optimizer(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client
+) -> None:
+    name = f"t-{uuid4()}"
+    layer = kt.KintsugiEmbedding(client, name, 2)
+    with kintsugi.connect(cluster.address, timeout=60) as other:
+        other.table(name).drop()
+        other.create_table(name, 2)
+    # The gateway of this program knows the new table, too.
+    client.create_table(name, 2)
+    with pytest.raises(kintsugi.Error, match=r"was dropped.*make the layer anew") as raised:
+        kt.RowOptimizer(layer)
+    assert raised.value.code == "UNKNOWN_TABLE"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ import kintsugi
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
-from reference import KINDS
+from reference import KINDS, start_again
 from torch import nn
 
 import kintsugi.torch as kt
@@ -152,9 +153,86 @@ def test_a_table_of_something_else_is_not_overwritten(client: kintsugi.Client) -
 def test_a_first_trainer_that_ends_is_not_waited_for(
     client: kintsugi.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kintsugi.torch._dense.START_SECONDS", 0.0)
     name = f"t-{uuid4()}"
-    client.create_table(f"{name}-first", 1, optimizer=kintsugi.SGD(lr=0.0), initializer=kintsugi.Zeros())
-    optimizers = [kt.SharedOptimizer(client, name, Two(), kintsugi.SGD(lr=0.1)) for _ in range(2)]
-    assert {opt.table.name for opt in optimizers} == {optimizers[0].table.name}
-    assert optimizers[0].table.name.startswith(f"{name}-")
+    with monkeypatch.context() as patch:
+        patch.setattr("kintsugi.torch._once._assign", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            kt.SharedOptimizer(client, name, Two(), kintsugi.SGD(lr=0.1))
+    table = client.table(name)
+    # Another program does not know that the first one has failed.
+    start_again(table)
+    monkeypatch.setattr("kintsugi.torch._once.LOAD_SECONDS", 0.0)
+    models = [Two() for _ in range(2)]
+    optimizers = [kt.SharedOptimizer(client, name, each, kintsugi.SGD(lr=0.1)) for each in models]
+    assert {opt.table.name for opt in optimizers} == {name}
+    for model in models:
+        assert same_values(model, Two())
+
+
+def same_values(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return all(torch.equal(mine, theirs) for mine, theirs in pairs)
+
+
+def begun(client: kintsugi.Client, name: str) -> tuple[Two, kt.SharedOptimizer]:
+    """A trainer that begins, with the parameters of the job."""
+    model = Two()
+    opt = kt.SharedOptimizer(client, name, model, kintsugi.SGD(lr=0.1))
+    opt.refresh()
+    return model, opt
+
+
+def trained(client: kintsugi.Client, name: str) -> tuple[Two, kt.SharedOptimizer]:
+    model, opt = begun(client, name)
+    model(1).backward()
+    opt.step()
+    return model, opt
+
+
+@pytest.mark.parametrize("mine", [True, False], ids=["here", "elsewhere"])
+def test_a_table_that_is_made_anew_has_the_first_values(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client, mine: bool
+) -> None:
+    name = f"t-{uuid4()}"
+    for _ in range(2):
+        model, _ = trained(client, name)
+        assert not same_values(model, Two())
+        # A trainer that begins later goes on with what was trained.
+        assert same_values(begun(client, name)[0], model)
+        with kintsugi.connect(cluster.address, timeout=60) as other:
+            (client if mine else other).table(name).drop()
+        assert same_values(begun(client, name)[0], Two())
+
+
+def test_all_trainers_of_a_table_that_is_made_anew_have_one_model(
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client
+) -> None:
+    name = f"t-{uuid4()}"
+    trained(client, name)
+    with ExitStack() as stack, ThreadPoolExecutor(3) as pool:
+        clients = [stack.enter_context(kintsugi.connect(cluster.address, timeout=60)) for _ in range(3)]
+        for each in clients:
+            each.table(name)
+        client.table(name).drop()
+        # Here, because all threads share the random numbers.
+        models = [Two() for _ in clients]
+
+        def stepped(client: kintsugi.Client, model: Two) -> kt.SharedOptimizer:
+            opt = kt.SharedOptimizer(client, name, model, kintsugi.SGD(lr=0.1))
+            model.short.grad = torch.ones(3)
+            opt.step()
+            client.flush()
+            return opt
+
+        for opt in list(pool.map(stepped, clients, models)):
+            opt.refresh()
+        for model in models:
+            torch.testing.assert_close(model.short, Two().short - 0.3)
+            assert torch.equal(model.long, Two().long)
+
+
+def test_parameters_of_an_earlier_version_are_not_overwritten(client: kintsugi.Client) -> None:
+    name = f"t-{uuid4()}"
+    client.create_table(f"{name}-ready", 1, optimizer=kintsugi.SGD(lr=0.0), initializer=kintsugi.Zeros())
+    with pytest.raises(kintsugi.Error, match="of an earlier version"):
+        begun(client, name)

@@ -125,7 +125,7 @@ def test_a_trainer_that_starts_again_does_not_undo_training(
     other(1)
     start_again(other_opt.table)
     again, again_opt = shared(second, name=name)
-    with pytest.warns(UserWarning, match=r"moved \d+ of 4 rows since"):
+    with pytest.warns(UserWarning, match=r"\d+ of 4 rows have others now"):
         again.load_state_dict(LOADED)
     again_opt.refresh()
     same(again, model)

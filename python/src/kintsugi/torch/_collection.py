@@ -10,13 +10,14 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from .._batches import Values
 from .._checks import flag, instance, listed
 from .._client import Client
 from .._errors import Error
 from .._tables import Table
 from ._configs import EmbeddingBagConfig, EmbeddingConfig, refuse, table_for
 from ._embedding import pooled
-from ._inputs import bags_given, keys_given, weights_given
+from ._inputs import bags_given, bags_of, keys_given, weights_given
 from ._layer import Begun, Layer, Rate, uncompiled
 from ._lookup import Leaf, Lookup, places_of
 
@@ -120,7 +121,9 @@ class _Collection(Layer, Generic[C]):
         places = []
         for config, table in zip(self.configs, self.tables, strict=True):
             keys = [given[name].keys.reshape(-1) for name in config.features]
-            places.append(places_of(table, keys[0] if len(keys) == 1 else torch.cat(keys)))
+            # PyTorch joins no unsigned integers with signed ones.
+            joined = keys[0] if len(keys) == 1 else torch.cat([each.to(torch.int64) for each in keys])
+            places.append(places_of(table, joined))
         return Lookup(self, places, ahead=ahead)
 
     def _parts(self, inputs: Any, given: Mapping[str, _Feature]) -> list[tuple[str, C, _Feature, Leaf]]:
@@ -193,8 +196,9 @@ class EmbeddingBagCollection(_Collection[EmbeddingBagConfig]):
         """`{feature: bags x dim, float32}`.
 
         `inputs`: `{feature: (keys, offsets)}` with integers of one dimension each, with `is_weighted`
-        `(keys, offsets, weights)`, or `{feature: keys}` with bags x keys per bag; or a KeyedJaggedTensor of
-        torchrec, and a KeyedTensor comes back. Its weights are taken with `is_weighted` only, as in TorchRec.
+        `(keys, offsets, weights)`, `{feature: keys}` with bags x keys per bag, or `{feature: Values}` of a
+        batch by a schema; or a KeyedJaggedTensor of torchrec, and a KeyedTensor comes back. Its weights are
+        taken with `is_weighted` only, as in TorchRec.
         Features may have different numbers of bags: a KeyedJaggedTensor has `inverse_indices` then. Those
         that no table has are left alone. -1 is missing: no bag counts it.
 
@@ -218,6 +222,8 @@ class EmbeddingBagCollection(_Collection[EmbeddingBagConfig]):
             # The offsets of torchrec have the end of the last bag.
             weights = entry.weights_or_none() if self._is_weighted else None
             keys, offsets = bags_given(entry.values(), entry.offsets()[:-1])
+        elif isinstance(entry, Values):
+            (keys, offsets), weights = bags_of(entry), entry.weights
         else:
             keys, offsets, weights = _parted(name, entry, 3)
             keys, offsets = bags_given(keys, offsets)
@@ -263,8 +269,9 @@ class EmbeddingCollection(_Collection[EmbeddingConfig]):
     def forward(self, inputs: Any) -> dict[str, Any]:
         """`{feature: rows}`, float32; the row of -1 is zero.
 
-        `inputs`: `{feature: keys}` with integers of any shape S: S x dim comes back; or a KeyedJaggedTensor
-        of torchrec: a JaggedTensor for each feature, whose values are keys x dim.
+        `inputs`: `{feature: keys}` with integers of any shape S: S x dim comes back, and keys x dim of
+        `Values` of a batch by a schema; or a KeyedJaggedTensor of torchrec: a JaggedTensor for each feature,
+        whose values are keys x dim.
 
         @raises Error, as `EmbeddingBagCollection.forward`.
         """
@@ -281,6 +288,8 @@ class EmbeddingCollection(_Collection[EmbeddingConfig]):
     def _feature(self, name: str, entry: Any, jagged: bool) -> _Feature:
         if jagged:
             return _Feature(keys_given(entry.values()), jagged=entry)
+        if isinstance(entry, Values):
+            return _Feature(bags_of(entry)[0])
         if isinstance(entry, (tuple, list)):
             raise Error("BAD_ARGUMENT", f"feature {name!r} must be keys of any shape: it has no bags")
         return _Feature(keys_given(entry))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,16 +21,14 @@ from .._steps import Request, steps_of
 from .._tables import Table
 from ._inputs import check_options, client_of, rate_given
 from ._layer import Rate, rate_of, uncompiled
-from ._once import claimed, found_table, set_values
+from ._once import set_first, set_values
 from ._watch import is_functional
 
 DIM = 256
 """Floats of a row: each parameter is cut into rows of so many, and shares none with another."""
 
-START_SECONDS = 60.0
-"""A trainer waits so long for the one that writes the first values, and then writes them itself."""
-
-_LOOK_SECONDS = 0.05
+READY = 1 << 63
+"""The row of this key says that the table has the first values."""
 
 
 class SharedOptimizer(torch.optim.Optimizer):
@@ -47,10 +44,11 @@ class SharedOptimizer(torch.optim.Optimizer):
     its `step`, it is BAD_ARGUMENT, but for a `load_state_dict`.
 
     `model`: all its parameters that need gradients are taken, float32. Every trainer begins with the same
-    values: call `torch.manual_seed` before the model is made. `name`: of the table; `NAME-first` and
-    `NAME-ready` say who writes the first values. `optimizer`: default Adam(); not FTRL. `grad_scale`: factor
-    of gradients; 1/n makes n trainers together take steps of the size of one. `lr`: the learning rate in
-    place of the table's, which schedulers change in `param_groups`, or what gives it at each `step`.
+    values: call `torch.manual_seed` before the model is made. `name`: of the table; one that is made anew
+    under the name of one that was dropped begins with these values, too. `optimizer`: default Adam(); not
+    FTRL. `grad_scale`: factor of gradients; 1/n makes n trainers together take steps of the size of one.
+    `lr`: the learning rate in place of the table's, which schedulers change in `param_groups`, or what gives
+    it at each `step`.
 
     >>> opt = kintsugi.torch.SharedOptimizer(client, "dense", model, kintsugi.Adam(lr=1e-3))
 
@@ -120,45 +118,21 @@ class SharedOptimizer(torch.optim.Optimizer):
 
     def _started(self, name: str, spec: dict[str, Any], initial: Rows) -> Table:
         """The table, with the first values of some trainer. @raises Error TABLE_EXISTS."""
-        ready = self._ready(name)
-        # A trainer claims the table before it creates it. This order of looks is safe beside one that does.
-        if ready is None and self._seed_of(name) is not None and self._seed_of(f"{name}-first") is None:
-            text = f"table {name!r} has no parameters of a SharedOptimizer, or those of an earlier version"
+        if self._is_there(f"{name}-ready"):
+            text = f"table {name!r} is of a SharedOptimizer of an earlier version, as {name}-ready says"
             raise Error("TABLE_EXISTS", f"{text}: choose another name")
-        if ready is None:
-            if claimed(self.client, f"{name}-first"):
-                ready = self._write(name, 0, spec, initial)
-            else:
-                end = time.monotonic() + START_SECONDS
-                while ready is None and time.monotonic() < end:
-                    # With other values than those of the first trainer there is nothing to wait for.
-                    self.client.create_table(name, DIM, **spec)
-                    time.sleep(_LOOK_SECONDS)
-                    ready = self._ready(name)
-        if ready is None:
-            # The first trainer has ended. If it lives after all, it writes to another table than this one.
-            ready = self._write(name, int(np.random.default_rng().integers(1, 1 << 31)), spec, initial)
-        return self.client.create_table(_named(name, ready), DIM, **spec)
+        table = self.client.create_table(name, DIM, **spec)
+        set_first(self.client, table, self._all_keys, initial, READY)
+        return table
 
-    def _ready(self, name: str) -> int | None:
-        """The number of the table that has the first values; None: none has."""
-        return self._seed_of(f"{name}-ready")
-
-    def _seed_of(self, name: str) -> int | None:
-        """The seed of a table; None: there is none of this name."""
-        table = found_table(self.client, name)
-        return None if table is None else table.seed
-
-    def _write(self, name: str, number: int, spec: dict[str, Any], initial: Rows) -> int:
-        """Writes the first values into a table of their own, and says which table all trainers take."""
-        table = self.client.create_table(_named(name, number), DIM, **spec)
-        whole = table.pull(self._all_keys, state=True)
-        table.assign(self._all_keys, np.concatenate([initial, whole[:, DIM:]], axis=1)).result()
-        if claimed(self.client, f"{name}-ready", number):
-            return number
-        ready = self._ready(name)
-        assert ready is not None
-        return ready
+    def _is_there(self, name: str) -> bool:
+        try:
+            self.client.table(name)
+        except Error as error:
+            if error.code != "UNKNOWN_TABLE":
+                raise
+            return False
+        return True
 
     # ---- steps
 
@@ -422,10 +396,6 @@ def _hooks_of(model: nn.Module) -> list[_Hooks]:
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one.contiguous().view(torch.int32), other.contiguous().view(torch.int32))
-
-
-def _named(name: str, number: int) -> str:
-    return name if number == 0 else f"{name}-{number}"
 
 
 def _rows_of(part: Tensor) -> Rows:

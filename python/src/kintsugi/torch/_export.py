@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._arrays import keys_of
+from .._batches import Values
 from .._checks import instance
 from .._errors import Error
 from .._steps import steps_of
@@ -58,7 +59,7 @@ class IndexedEmbedding(nn.Module):
 
     def forward(self, keys: Tensor) -> Tensor:
         """Rows of `keys`, integers of any shape S: S x dim."""
-        return self.weight[self.index(keys)]
+        return F.embedding(self.index(keys), self.weight, padding_idx=self.index.count)
 
 
 class IndexedEmbeddingBag(nn.Module):
@@ -88,9 +89,16 @@ class IndexedEmbeddingBag(nn.Module):
             )
         rows = self.weight[places]
         present = (places < self.index.count).unsqueeze(-1)
+        if per_sample_weights is not None:
+            if self.mode != "sum":
+                raise NotImplementedError(f'weights need the mode "sum", not {self.mode!r}')
+            if per_sample_weights.shape != keys.shape:
+                text = f"weights of shape {tuple(per_sample_weights.shape)} do not fit keys of shape "
+                raise ValueError(text + str(tuple(keys.shape)))
         if self.mode == "max":
             most = torch.where(present, rows, torch.full_like(rows, float("-inf"))).amax(1)
             return torch.where(present.any(1), most, torch.zeros_like(most))
+        rows = torch.where(present, rows, torch.zeros_like(rows))
         if per_sample_weights is not None:
             rows = rows * per_sample_weights.unsqueeze(-1)
         total = rows.sum(1)
@@ -111,8 +119,12 @@ class IndexedCollection(nn.Module):
         results: dict[str, Tensor] = {}
         for shown, feature, table in self.features:
             entry = inputs[feature]
+            rows = self.tables[table]
             parts = entry if isinstance(entry, (tuple, list)) else (entry,)
-            results[shown] = self.tables[table](*parts)
+            if isinstance(entry, Values):
+                bags = entry.offsets[:-1], entry.weights
+                parts = (entry.keys, *(bags if isinstance(rows, IndexedEmbeddingBag) else ()))
+            results[shown] = rows(*parts)
         return results
 
 

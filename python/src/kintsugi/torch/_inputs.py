@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._batches import Values
 from .._checks import instance, number, shown
 from .._client import Client
 from .._errors import Error
@@ -76,6 +77,13 @@ def bags_given(keys: Any, offsets: Any, include_last_offset: bool = False) -> tu
     offsets = offsets.to(torch.int64)
     check_offsets(offsets, keys.numel(), include_last_offset)
     return keys, offsets.to(keys.device)
+
+
+def bags_of(values: Values) -> tuple[Tensor, Tensor]:
+    """Keys, and where each bag begins, of a column of a schema. @raises Error, as `bags_given`."""
+    keys, ends = bags_given(values.keys, values.offsets, include_last_offset=True)
+    assert ends is not None
+    return keys, ends[:-1]
 
 
 def check_offsets(offsets: Tensor, count: int, include_last_offset: bool) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import numpy as np
+import numpy.typing as npt
 
 from .._arrays import Keys, Rows
 from .._client import Client
@@ -56,26 +59,25 @@ def overwrite() -> Iterator[None]:
         _overwriting.reset(token)
 
 
-def claimed(client: Client, name: str, number: int | None = None) -> bool:
-    """Creates a table of marks, which only one program can; whether this one has. `number`: its seed."""
-    seed = int(np.random.default_rng().integers(1, 1 << 31)) if number is None else number
-    try:
-        client.create_table(name, 1, optimizer=SGD(lr=0.0), initializer=Zeros(), seed=seed)
-    except Error as error:
-        if error.code != "TABLE_EXISTS":
-            raise
-        return False
-    return True
+def set_first(client: Client, table: Table, keys: Keys, rows: Rows, ready: int) -> None:
+    """Has a table begin with these values, len(keys) x dim: of several programs one sets them.
+
+    `ready`: a key of its own. Its row says that the values are there. So a table that is made anew under its
+    name begins with them, too, and one of a checkpoint has them.
+
+    @raises Error, as `Table.assign`.
+    """
+    place = np.array([ready], np.uint64)
+    if (table.pull(place) == 1).all():
+        return
+    _set_once(client, table, keys, rows, _digest(b"first" + _birth(table), rows, table.dim))
+    # All programs say so before they train.
+    _assign(table, place, np.ones((1, table.dim), np.float32))
 
 
-def found_table(client: Client, name: str) -> Table | None:
-    """The table of a name; None: there is none. @raises Error, but not UNKNOWN_TABLE."""
-    try:
-        return client.table(name)
-    except Error as error:
-        if error.code != "UNKNOWN_TABLE":
-            raise
-        return None
+def _birth(table: Table) -> bytes:
+    """Job and id of a table: another one of its name has another id, and another job counts ids anew."""
+    return f"{table.job} {table.id}".encode()
 
 
 def set_values(client: Client, table: Table, keys: Keys, rows: Rows, *, first: Rows | None = None) -> None:
@@ -83,7 +85,8 @@ def set_values(client: Client, table: Table, keys: Keys, rows: Rows, *, first: R
 
     A program that has trained the table sets them. What a program sets before that is done once per job: the
     n-th values of these keys, after the same ones before. Of several programs one sets them, and the others
-    wait for it. Where training has moved them since, they stay, with a warning. `overwrite` sets them.
+    wait for it. Where the table has other values by then, they stay, with a warning. `overwrite` sets them.
+    A row that is gone reads as one that training could have made, so it stays, too.
 
     `first`: the values that every program begins with; they count as set.
 
@@ -97,9 +100,48 @@ def set_values(client: Client, table: Table, keys: Keys, rows: Rows, *, first: R
     if count == 0 and first is not None and _same(rows, first):
         _compare(table, keys, rows)
         return
-    after = _digest(before + place + table.name.encode(), rows, table.dim)
-    _set_once(client, table, keys, rows, after)
+    whose = table.name.encode() + _generation(client, table)
+    after = _digest(before + place + whose, rows, table.dim)
+    if not _set_once(client, table, keys, rows, after):
+        _compare(table, keys, rows)
     table.loads[place] = after, count + 1
+
+
+_generations: weakref.WeakKeyDictionary[Table, bytes] = weakref.WeakKeyDictionary()
+
+
+def _generation(client: Client, table: Table) -> bytes:
+    """Tells a table from those that had its name before and were dropped; empty for the first one.
+
+    The table of marks has a list for each name: who has had it, by job and id. A job that begins with a
+    checkpoint is another one and counts ids anew. There a table that has rows is taken for the one of the
+    checkpoint, so that no load undoes what was trained.
+    """
+    known = _generations.get(table)
+    if known is not None:
+        return known
+    marks = _marks(client)
+    job, latest, earlier = _job_of(table), None, 0
+    for number in itertools.count():
+        key = _key(f"{number} {table.name}".encode())
+        row = marks.pull([key])[0]
+        if row[0] == 0:
+            is_new = latest is not None and (latest[:2] == job or len(table) == 0)
+            # Several programs may come here: the row of one of them is in the list.
+            row = _set_mark(marks, key, [*job, 2 * table.id + is_new])
+        latest = [int(each) for each in row]
+        earlier += latest[2] % 2
+        if latest[:2] == job and latest[2] // 2 == table.id:
+            break
+    known = b"" if earlier == 0 else str(earlier).encode()
+    _generations[table] = known
+    return known
+
+
+def _job_of(table: Table) -> list[int]:
+    """Numbers of a job that floats have exactly; not 0."""
+    digest = hashlib.blake2b(table.job.encode(), digest_size=6).digest()
+    return [int.from_bytes(part, "little") | 1 for part in (digest[:3], digest[3:])]
 
 
 def _digest(before: bytes, rows: Rows, dim: int) -> bytes:
@@ -110,20 +152,40 @@ def _digest(before: bytes, rows: Rows, dim: int) -> bytes:
     return digest.digest()
 
 
-class _Mark:
-    """Two rows of the table of marks: one has who sets some values, and one how far that program is.
+def _marks(client: Client) -> Table:
+    """The table of marks. The first push of a row sets it, and later ones change nothing: their rate is 0.
 
-    The first push of a row of this table sets it, and later ones change nothing: their rate is 0. So of
-    several programs one has the mark, and a push that is sent again is none too many.
+    So of several programs one sets a mark, and a push that is sent again is none too many.
     """
+    never_again = SGD(lr=-1.0, schedule=Step(every=1, factor=0.0))
+    return client.create_table(MARKS, 3, optimizer=never_again, initializer=Zeros())
+
+
+def _key(what: bytes) -> int:
+    """The key of a mark. It is even: the next one says how far a program is."""
+    return int.from_bytes(hashlib.blake2b(what, digest_size=8).digest(), "little") >> 2 << 1
+
+
+def _set_mark(marks: Table, key: int, values: npt.ArrayLike) -> Rows:
+    """Sets three numbers above 0 if nobody has before; what is there now."""
+    while True:
+        try:
+            marks.push([key], np.array([values], np.float32)).result()
+        except PushInDoubt:
+            continue
+        row: Rows = marks.pull([key])[0]
+        return row
+
+
+class _Mark:
+    """Two rows of the table of marks: one has who sets some values, and one how far that program is."""
 
     def __init__(self, marks: Table, values: bytes, attempt: int) -> None:
         """`values`: their digest. `attempt`: of several programs, each after one that does not go on."""
         self._marks = marks
         self._values = values
         self._attempt = attempt
-        digest = hashlib.blake2b(values + attempt.to_bytes(8, "little"), digest_size=8).digest()
-        self.key = int.from_bytes(digest, "little") >> 2 << 1
+        self.key = _key(values + attempt.to_bytes(8, "little"))
         self._progress = np.array([self.key + 1], np.uint64)
 
     @property
@@ -133,13 +195,8 @@ class _Mark:
 
     def claim(self) -> bool:
         """Whether this program has it: nobody had it before."""
-        ticket = np.random.default_rng().integers(1, 1 << 24, (1, self._marks.dim)).astype(np.float32)
-        while True:
-            try:
-                self._marks.push([self.key], ticket).result()
-            except PushInDoubt:
-                continue
-            return bool((self._marks.pull([self.key]) == ticket).all())
+        ticket = np.random.default_rng().integers(1, 1 << 24, self._marks.dim).astype(np.float32)
+        return bool((_set_mark(self._marks, self.key, ticket) == ticket).all())
 
     @property
     def is_claimed(self) -> bool:
@@ -231,10 +288,9 @@ class _Turn:
             raise _OvertakenError
 
 
-def _set_once(client: Client, table: Table, keys: Keys, rows: Rows, values: bytes) -> None:
-    marks = client.create_table(
-        MARKS, 3, optimizer=SGD(lr=-1.0, schedule=Step(every=1, factor=0.0)), initializer=Zeros()
-    )
+def _set_once(client: Client, table: Table, keys: Keys, rows: Rows, values: bytes) -> bool:
+    """Whether this program has set them; otherwise another one has. `values`: their digest."""
+    marks = _marks(client)
     before: _Mark | None = None
     mark = _Mark(marks, values, 0)
     while True:
@@ -242,20 +298,18 @@ def _set_once(client: Client, table: Table, keys: Keys, rows: Rows, values: byte
         if mark.claim():
             if before is not None and before.progress == _FINISHED:
                 mark.note(_FINISHED)
-                _compare(table, keys, rows)
-                return
+                return False
             turn = _Turn(mark, began)
             try:
                 _assign(table, keys, rows, turn)
-                return
+                return True
             except _OvertakenError:
                 mark = turn.mark
             except BaseException:
                 table.given_up.add(turn.mark.key)
                 raise
         elif mark.key not in table.given_up and mark.is_finished():
-            _compare(table, keys, rows)
-            return
+            return False
         before, mark = mark, mark.following
 
 
@@ -304,6 +358,7 @@ def _compare(table: Table, keys: Keys, rows: Rows) -> None:
         given = np.ascontiguousarray(values, np.float32).view(np.int32)
         moved += int((np.ascontiguousarray(table.pull(some)).view(np.int32) != given).any(1).sum())
     if moved > 0:
-        text = f"table {table.name!r} was given these values before in this job. Training has moved {moved} "
-        text += f"of {len(keys)} rows since, and they stay as they are. To undo that training, load within "
+        text = f"table {table.name!r} was given these values before. {moved} of {len(keys)} rows have others "
+        text += "now, and they stay as they are: training has moved them since, or they were deleted, or "
+        text += "went by a policy. To set them again, load within "
         warnings.warn(text + "`with kintsugi.torch.overwrite():`", stacklevel=2)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from .._checks import number
+from .._client import Client
 from .._errors import Error
 from .._specs import FTRL
 from .._steps import Counted, Request, steps_of
@@ -46,11 +47,11 @@ class RowOptimizer(torch.optim.Optimizer):
     >>> rows.step()
     >>> rows.zero_grad()
 
-    @raises Error BAD_ARGUMENT: there is no layer, or layers of two clients; ranks have other tables, or
-    differ in what they count. With a group looks at gradients and `step` raise BAD_ARGUMENT where ranks do
-    not the same, TIMEOUT where one does not come, and UNREACHABLE where one has ended. Nothing of the step
-    was pushed then, unless it is said at "the end of a step()". A RowOptimizer that has raised one of the
-    last two is of no use any more.
+    @raises Error UNKNOWN_TABLE: a table was dropped. BAD_ARGUMENT: there is no layer, or layers of two
+    clients; ranks have other tables, or differ in what they count. With a group looks at gradients and `step`
+    raise BAD_ARGUMENT where ranks do not the same, TIMEOUT where one does not come, and UNREACHABLE where one
+    has ended. Nothing of the step was pushed then, unless it is said at "the end of a step()". A RowOptimizer
+    that has raised one of the last two is of no use any more.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class RowOptimizer(torch.optim.Optimizer):
         self.rows = StepRows(self.client)
         self.layers = layers
         groups: dict[str, dict[str, Any]] = {}
+        _renew({table for layer in layers for table in layer.tables}, self.client)
         for layer in layers:
             if callable(layer.lr):
                 raise Error("BAD_ARGUMENT", "lr of a layer must be a number: schedulers set that of a group")
@@ -248,6 +250,16 @@ class RowOptimizer(torch.optim.Optimizer):
         except Exception as raised:
             error = raised
         ranks.agree(self._steps, error)
+
+
+def _renew(tables: Iterable[Table], client: Client) -> None:
+    """Has these tables know the settings that they have now. @raises Error UNKNOWN_TABLE."""
+    for table in tables:
+        found = client.table(table.name)
+        if found.id != table.id:
+            text = f"table {table.name!r} was dropped, and another one has its name: make the layer anew"
+            raise Error("UNKNOWN_TABLE", text)
+        table.optimizer, table.policy = found.optimizer, found.policy
 
 
 def _rate(group: dict[str, Any], optimizer: Any) -> float | None:
