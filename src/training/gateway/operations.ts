@@ -87,7 +87,7 @@ type GatewayCall = [
 /** The fields of a call, in order. Those from `lr` on may be left out, or null where others follow. */
 const CALL_FIELDS = 7;
 
-export function callsOf(message: Record<string, unknown>): GatewayCall[] {
+function callsOf(message: Record<string, unknown>): GatewayCall[] {
   const { calls } = message;
   const isCall = (call: unknown) => {
     if (!Array.isArray(call) || call.length < 4 || call.length > CALL_FIELDS) return false;

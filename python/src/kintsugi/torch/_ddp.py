@@ -176,7 +176,8 @@ class Ranks(Channel):
 
     def share(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Keys that this rank pushes."""
-        return keys % np.uint64(self.world) == self.rank
+        mine: npt.NDArray[np.bool_] = keys % np.uint64(self.world) == self.rank
+        return mine
 
     def agree(self, step: int, error: BaseException | None) -> None:
         """Waits until all ranks have pushed. @raises Error: `error`, UNREACHABLE where others have one."""

@@ -107,7 +107,7 @@ class Lookup:
         """The rows are those of the step where it has them already. Others are those after every push that
         modules of this client have begun, but for `ahead`: a pull for a step to come.
         """  # noqa: D205
-        if torch.jit.is_tracing():
+        if torch._C._get_tracing_state() is not None:
             text = "a trace would keep the rows of these keys for all others: trace the plain module that "
             raise Error("BAD_ARGUMENT", text + "kintsugi.torch.to_embedding_bag(layer, keys=...) gives")
         self._layer = layer

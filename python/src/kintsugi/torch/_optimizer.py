@@ -132,8 +132,8 @@ class RowOptimizer(torch.optim.Optimizer):
         averaged = self._ranks.averaged(place, self._steps, [self._mine(table, counts) for table in tables])
         if averaged is None:
             return
-        for table, (keys, gradient, counts) in zip(tables, averaged, strict=True):
-            table.put(keys, gradient, counts)
+        for table, (keys, gradient, sums) in zip(tables, averaged, strict=True):
+            table.put(keys, gradient, sums)
         self._averaged = True
 
     def _mine(self, table: TableRows, counts: bool) -> tuple[Ints, Tensor, Counted]:

@@ -106,7 +106,8 @@ class Pipeline:
         if len(clients) != 1:
             raise Error("BAD_ARGUMENT", f"a model needs layers of one client, not of {len(clients)}")
         self.client: Client = next(iter(clients.values()))
-        taken = [layer for layer in self._layers if optimizer_of(layer) in self.optimizers]
+        takers: list[Any] = self.optimizers
+        taken = [layer for layer in self._layers if optimizer_of(layer) in takers]
         if before_step is not None and len(taken) < len(self._layers):
             text = (
                 "before_step needs a RowOptimizer of all layers in opt: gradients of others leave in backward"
