@@ -278,9 +278,49 @@ test('now: one more at the place that the job has, and never a folder of that na
   expect((await here('now', '--every', '1s')).code).toBe(2);
   expect((await client.status()).saving).toMatchObject([{ everyMs: 600_000 }]);
   expect(readdirSync(cwd)).toEqual([]);
-  expect(await here('./stop', '--once')).toMatchObject({ code: 0 });
+  expect(await here('./stop', '--once', '--every', '9m')).toMatchObject({ code: 0 });
   expect(readdirSync(cwd)).toEqual(['stop']);
   await run('--stop');
+});
+
+test('in another place what is not given stays, and a running plan is moved by name only', async () => {
+  const [one, two, three] = ['moved-1', 'moved-2', 'moved-3'].map((name) => join(directory, name));
+  const moving = (...args: string[]) => run(...args, '--name', 'moving');
+  const plan = async () => (await client.status()).saving?.find(({ name }) => name === 'moving');
+  const chosen = ['--tables', 'counts,aging', '--keep', '7', '--rate', '1GiB'];
+  await client.createTable({ name: 'aging', dim: 1, policy: { ttl: 5 } });
+  expect(await moving(one!, '--every', '10m', ...chosen, '--min-frequency', '2')).toMatchObject({ code: 0 });
+  const kept = { everyMs: 600_000, tables: ['counts', 'aging'], keep: 7, rate: 2 ** 30 };
+  expect(await plan()).toMatchObject({ url: one, ...kept, served: { minFrequency: 2 } });
+  const refused = await moving(two!, '--once');
+  expect(refused.code).toBe(2);
+  expect(refused.said[0]).toContain('--name');
+  expect(await plan()).toMatchObject({ url: one, ...kept });
+  expect(await moving('now')).toMatchObject({ code: 0 });
+  // The same place in other words.
+  for (const same of [`${one}/`, `file://${one}`]) {
+    expect(await moving(same, '--once')).toMatchObject({
+      stdout: expect.stringContaining('nothing has changed since export 1'),
+    });
+    expect(await plan()).toMatchObject({ url: one, ...kept });
+  }
+  const moved = await moving(two!);
+  expect(moved.stdout).toBe(
+    `exports of counts, aging to ${two} every 600.00 s, no longer to ${one}\n`,
+  );
+  expect(await plan()).toMatchObject({ url: two, ...kept, served: { minFrequency: 2 } });
+  expect(await moving(three!, '--once', '--every', '9m', '--json')).toMatchObject({ code: 0 });
+  expect(await plan()).toMatchObject({ url: three, ...kept, everyMs: 540_000 });
+  expect(JSON.parse((await moving(two!, '--once', '--every', '9m', '--json')).stdout)).toMatchObject({
+    movedFrom: three,
+  });
+  // Where none are made by the clock, there is nothing to end.
+  await moving('--every', '0s');
+  const last = await moving(one!, '--once', '--tables', 'counts');
+  expect(last.stdout).toMatch(new RegExp(`^export 2: 3,000 rows, .*; no longer to ${two}\n$`));
+  expect(await plan()).toMatchObject({ url: one, ...kept, everyMs: 0, tables: ['counts'] });
+  await moving('--stop');
+  await client.table('aging').drop();
 });
 
 test('what cannot be is refused', async () => {
