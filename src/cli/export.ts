@@ -79,7 +79,8 @@ async function run(place: string | undefined, flags: ExportFlags): Promise<void>
     const plan = planOf(place, flags, plans, client);
     await setSavePlan(client, name, plan);
     const movedFrom = known?.url === plan.url ? undefined : known?.url;
-    if (once) return made(client, flags, movedFrom === undefined ? known?.last?.number : undefined, movedFrom);
+    if (once)
+      return made(client, flags, movedFrom === undefined ? known?.last?.number : undefined, movedFrom);
     const often = plan.everyMs === 0 ? 'when it is asked for' : `every ${timeText(plan.everyMs)}`;
     const tables = plan.tables?.join(', ') ?? 'all tables';
     return `exports of ${tables} to ${plan.url} ${often}${movedText(plan.url, known?.url)}`;

@@ -59,16 +59,28 @@ export function agesText({ maxAge, maxAgeSeconds }: ServedRows): string | undefi
 }
 
 /**
- * Why a threshold of ages fits none of these tables, in one line. Undefined: it fits one, or none of them has
- * a policy, and one with a policy may come.
+ * Why a threshold fits none of the tables, in one line. `named`: the tables that are meant; undefined: all,
+ * those that come later, too. Undefined: it fits one, or one may come that it fits: a table that is there has
+ * a policy from its creation on, or never.
  */
 export function servedProblem(
   served: ServedRows,
-  tables: readonly Pick<TableSpec, 'policy'>[],
+  tables: readonly Pick<TableSpec, 'name' | 'policy'>[],
+  named: readonly string[] | undefined,
 ): string | undefined {
-  const { maxAge, maxAgeSeconds } = served;
-  const clocks = new Set(tables.flatMap(({ policy }) => (policy ? [policy.clock ?? 'steps'] : [])));
-  if (clocks.size === 0) return undefined;
+  const { minFrequency, maxAge, maxAgeSeconds } = served;
+  const meant = named ? tables.filter(({ name }) => named.includes(name)) : tables;
+  const clocks = new Set(meant.flatMap(({ policy }) => (policy ? [policy.clock ?? 'steps'] : [])));
+  if (clocks.size === 0) {
+    const mayCome = !named || meant.length < new Set(named).size;
+    const [asked] = [
+      minFrequency && `a frequency of ${minFrequency}`,
+      maxAge && `an age of ${maxAge} steps`,
+      maxAgeSeconds && `an age of ${maxAgeSeconds} seconds`,
+    ].filter(Boolean);
+    if (mayCome || !asked) return undefined;
+    return `${asked} fits no table, as none of these has a policy: ${named.join(', ')}`;
+  }
   if (maxAge && !clocks.has('steps'))
     return `an age of ${maxAge} steps fits no table: those with a policy count seconds, as in "24h"`;
   if (maxAgeSeconds && !clocks.has('seconds'))

@@ -209,6 +209,13 @@ test('thresholds are of the plan: they stay until another one is given, and are 
   expect((await few('--tables', 'timed', '--max-age', '5')).stderr).toContain(
     'an age of 5 steps fits no table: those with a policy count seconds, as in "24h"',
   );
+  for (const threshold of [
+    ['--max-age', '24h'],
+    ['--max-age', '0', '--min-frequency', '3'],
+  ])
+    expect((await few('--tables', 'counts', ...threshold)).stderr).toContain(
+      'fits no table, as none of these has a policy: counts',
+    );
   await few('--stop');
   await aging.drop();
   await timed.drop();
@@ -284,6 +291,7 @@ test('now: one more at the place that the job has, and never a folder of that na
 });
 
 test('in another place what is not given stays, and a running plan is moved by name only', async () => {
+  await pushAll();
   const [one, two, three] = ['moved-1', 'moved-2', 'moved-3'].map((name) => join(directory, name));
   const moving = (...args: string[]) => run(...args, '--name', 'moving');
   const plan = async () => (await client.status()).saving?.find(({ name }) => name === 'moving');
@@ -305,9 +313,7 @@ test('in another place what is not given stays, and a running plan is moved by n
     expect(await plan()).toMatchObject({ url: one, ...kept });
   }
   const moved = await moving(two!);
-  expect(moved.stdout).toBe(
-    `exports of counts, aging to ${two} every 600.00 s, no longer to ${one}\n`,
-  );
+  expect(moved.stdout).toBe(`exports of counts, aging to ${two} every 600.00 s, no longer to ${one}\n`);
   expect(await plan()).toMatchObject({ url: two, ...kept, served: { minFrequency: 2 } });
   expect(await moving(three!, '--once', '--every', '9m', '--json')).toMatchObject({ code: 0 });
   expect(await plan()).toMatchObject({ url: three, ...kept, everyMs: 540_000 });
@@ -316,8 +322,8 @@ test('in another place what is not given stays, and a running plan is moved by n
   });
   // Where none are made by the clock, there is nothing to end.
   await moving('--every', '0s');
-  const last = await moving(one!, '--once', '--tables', 'counts');
-  expect(last.stdout).toMatch(new RegExp(`^export 2: 3,000 rows, .*; no longer to ${two}\n$`));
+  const last = await moving(one!, '--once', '--tables', 'counts', '--min-frequency', '0');
+  expect(last.stdout).toMatch(new RegExp(`^export 2: 3,000 rows, .*, no longer to ${two}\n$`));
   expect(await plan()).toMatchObject({ url: one, ...kept, everyMs: 0, tables: ['counts'] });
   await moving('--stop');
   await client.table('aging').drop();

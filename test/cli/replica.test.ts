@@ -249,6 +249,11 @@ describe('kintsugi replica', () => {
     await waits.running.line((text) => text.includes('the job has no table \\"soon\\"'));
     await client.createTable({ name: 'soon', ...COUNTING });
     await record(waits.running, 'replica.ready');
+    // No policy comes to a table that is there.
+    expect(await kintsugi([...late, '--tables', 'soon'])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('fits no table, as none of these has a policy: soon'),
+    });
   });
 
   it('has a token of its own for pulls: neither that of the job nor that of metrics', async () => {
