@@ -21,6 +21,7 @@ import { sparing } from '../net/sparing.js';
 import type { ClientTls, RoleTls, ServerTls } from '../net/transport/index.js';
 import { MODEL_NAMES } from '../training/models/dlrm.js';
 import { COMMON_OPTIONS } from '../training/models/trainer.js';
+import { repeatable } from './given-once.js';
 import { warnOfReadable } from './secret-files.js';
 import { bad, duration, integer, positive } from './values.js';
 
@@ -72,6 +73,9 @@ export function scheduleSpec(text: string, flag = '--lr-schedule'): ScheduleSpec
     const wanted = `KIND,NAME=NUMBER,... with KIND one of ${SCHEDULE_KINDS.join(', ')}`;
     throw bad(`${flag} must be ${wanted}, not "${text}"`);
   });
+  const names = fields.map(([name]) => name);
+  const twice = names.find((name, i) => names.indexOf(name) < i);
+  if (twice !== undefined) throw bad(`${flag} "${text}": ${twice} is given twice`);
   return { kind, ...Object.fromEntries(fields) } as ScheduleSpec;
 }
 
@@ -97,6 +101,8 @@ export function modelOption(text: string, before: Record<string, unknown> = {}):
   if (at < 1) throw bad(`--model-option must be name=value, not "${text}"`);
   const flag = COMMON_OPTIONS.get(text.slice(0, at));
   if (flag !== undefined) throw bad(`--model-option ${text}: every model has that of ${flag}`);
+  if (Object.hasOwn(before, text.slice(0, at)))
+    throw bad(`--model-option ${text.slice(0, at)} is given twice`);
   const raw = text.slice(at + 1);
   const value =
     raw === 'true' || raw === 'false'
@@ -275,7 +281,9 @@ export function withTraining(command: Command): Command {
       .addOption(
         new Option('--model-name <name>', 'built-in model (default: dlrm)').choices([...MODEL_NAMES]),
       )
-      .option('--model-option <name=value>', 'flag for the model; repeatable', modelOption)
+      .addOption(
+        repeatable(new Option('--model-option <name=value>', 'flag for the model')).argParser(modelOption),
+      )
       .option('--tensorboard <dir>', 'write events for TensorBoard, in a directory for each process')
       .option('--seed <n>', 'seed of the initial values', integer('--seed', 0), 1)
       .option('--in-flight <n>', 'pushes that need not be durable yet', integer('--in-flight', 1, 1024), 4)
