@@ -63,8 +63,17 @@ function restoreLine({ url, number, onlyLost, atLeastOnce, shardsLeft, failure }
   return `loading ${lost}checkpoint ${number} of ${url}, ${shardsLeft} shards are left${again}${why}`;
 }
 
-/** A save plan: its place, the age of its newest checkpoint, and why there is no newer one. */
-function planLine({ name, url, everyMs, last, underWay, failure }: PlanStatus): string {
+/** Those of these tables that the job does not have, as it says so; undefined: it has all. */
+function missingText(names: readonly string[] | undefined, { tables }: JobStatus): string | undefined {
+  const missing = names?.filter((name) => !tables.some((each) => each.name === name)) ?? [];
+  return missing.length > 0
+    ? `the job has no table ${missing.map((name) => `"${name}"`).join(', ')}`
+    : undefined;
+}
+
+/** A save plan: its place, the age of its newest checkpoint, why there is no newer one, and what it lacks. */
+function planLine(plan: PlanStatus, status: JobStatus): string {
+  const { name, url, everyMs, last, underWay, failure } = plan;
   const parts = [everyMs === 0 ? `to ${url} when asked for` : `to ${url} every ${timeText(everyMs)}`];
   if (last) {
     const { number, bytes, tookMs, agoMs } = last;
@@ -72,6 +81,8 @@ function planLine({ name, url, everyMs, last, underWay, failure }: PlanStatus): 
   } else parts.push('none yet');
   if (underWay) parts.push(`${underWay.number} has ${underWay.saved} of ${underWay.shards} shards`);
   if (failure) parts.push(`${failure.number} failed: ${failure.code}: ${failure.message}`);
+  const missing = missingText(plan.tables, status);
+  if (missing !== undefined) parts.push(missing);
   return `${name} ${parts.join('; ')}`;
 }
 
@@ -105,7 +116,7 @@ export function renderStatus(status: JobStatus, shown: StatusShown = {}): string
   const running = status.scaling.changes.filter((change) => change.state === 'running');
   for (const change of running) lines.push(changeLine(change));
   if (status.restoring) lines.push(`  ${restoreLine(status.restoring)}`);
-  for (const plan of status.saving ?? []) lines.push(`  ${planLine(plan)}`);
+  for (const plan of status.saving ?? []) lines.push(`  ${planLine(plan, status)}`);
   const leaving = new Set(running.flatMap((change) => change.leaving));
   lines.push('');
   const nodes = status.nodes.map((node) => [

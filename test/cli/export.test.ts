@@ -329,6 +329,37 @@ test('in another place what is not given stays, and a running plan is moved by n
   await client.table('aging').drop();
 });
 
+test('an export of tables that are all dropped fails, and one that has the name again is exported', async () => {
+  const short = (...args: string[]) => run(...args, '--name', 'short');
+  const [one, two] = ['short-1', 'short-2'];
+  const counting = { optimizer: { kind: 'sgd', lr: -1 }, initializer: { kind: 'zeros' } } as const;
+  for (const name of [one, two]) {
+    await client.createTable({ name, dim: 1, ...counting });
+    await client.table(name).push(BigUint64Array.of(5n), Float32Array.of(1));
+  }
+  const made = await short(join(directory, 'short'), '--once', '--tables', `${one},${two}`);
+  expect(made.stdout).toMatch(/^export 1: 2 rows, /);
+  const status = async () => (await kintsugi(['status', '--scheduler', address])).stdout;
+  expect(await status()).not.toContain('the job has no table');
+  await client.table(one).drop();
+  expect((await short('now')).stdout).toMatch(/^export 2: 1 rows, /);
+  expect(await status()).toMatch(/^ {2}short to .*; the job has no table "short-1"$/m);
+  await client.table(two).drop();
+  const none = 'UNKNOWN_TABLE: the job has none of the tables of these exports: short-1, short-2';
+  expect(await short('now')).toMatchObject({ code: 1, said: [`kintsugi: ${none}`] });
+  expect(await short('now')).toMatchObject({ code: 1, said: [`kintsugi: ${none}`] });
+  expect(await status()).toContain(`failed: ${none}`);
+  expect(readdirSync(join(directory, 'short'))).toEqual(expect.not.arrayContaining(['000003']));
+  await client.createTable({ name: two, dim: 2, ...counting });
+  await client.table(two).push(BigUint64Array.of(6n), Float32Array.of(1, 2));
+  expect((await short('now')).stdout).toMatch(/^export \d+: 1 rows, /);
+  const served = await openExport(join(directory, 'short'));
+  onTestFinished(() => served.close());
+  expect([...served.pull(two, BigUint64Array.of(6n))]).toEqual([1, 2]);
+  await client.table(two).drop();
+  await short('--stop');
+});
+
 test('what cannot be is refused', async () => {
   const refused = async (code: string, ...args: string[]) =>
     expect(await run(...args)).toMatchObject({
