@@ -11,6 +11,7 @@ import {
   type OptimizerSpec,
   optimizerOf,
   optimizerProblem,
+  roundedProblem,
 } from '../engine/optimizers.js';
 import { mixesClocks, parsedPolicy, type TablePolicy } from '../engine/policies.js';
 import { policyProblem } from '../engine/policy-checks.js';
@@ -23,7 +24,7 @@ import { MODEL_NAMES } from '../training/models/dlrm.js';
 import { COMMON_OPTIONS } from '../training/models/trainer.js';
 import { repeatable } from './given-once.js';
 import { warnOfReadable } from './secret-files.js';
-import { bad, duration, integer, positive } from './values.js';
+import { bad, decimal, duration, integer, positive } from './values.js';
 
 export const DEFAULT_SCHEDULER = '127.0.0.1:7077';
 export const DEFAULT_CODE = '4+1';
@@ -54,7 +55,7 @@ export function embeddingOptimizer(flags: OptimizerFlags): OptimizerSpec {
     ...(clipNorm !== undefined && { clipNorm }),
     ...(lrSchedule !== undefined && { schedule: scheduleSpec(lrSchedule) }),
   };
-  const problem = optimizerProblem(spec);
+  const problem = optimizerProblem(spec) ?? roundedProblem(spec);
   if (problem) throw bad(problem);
   return spec;
 }
@@ -69,7 +70,8 @@ export function scheduleSpec(text: string, flag = '--lr-schedule'): ScheduleSpec
   const [kind, ...parameters] = text.split(',');
   const fields = parameters.map((parameter) => {
     const [, name, value] = /^(\w+)=(.+)$/.exec(parameter) ?? [];
-    if (name !== undefined && Number.isFinite(Number(value))) return [name, Number(value)] as const;
+    const number = decimal(value ?? '');
+    if (name !== undefined && !Number.isNaN(number)) return [name, number] as const;
     const wanted = `KIND,NAME=NUMBER,... with KIND one of ${SCHEDULE_KINDS.join(', ')}`;
     throw bad(`${flag} must be ${wanted}, not "${text}"`);
   });
@@ -105,11 +107,7 @@ export function modelOption(text: string, before: Record<string, unknown> = {}):
     throw bad(`--model-option ${text.slice(0, at)} is given twice`);
   const raw = text.slice(at + 1);
   const value =
-    raw === 'true' || raw === 'false'
-      ? raw === 'true'
-      : raw !== '' && !Number.isNaN(Number(raw))
-        ? Number(raw)
-        : raw;
+    raw === 'true' || raw === 'false' ? raw === 'true' : Number.isNaN(decimal(raw)) ? raw : decimal(raw);
   return { ...before, [text.slice(0, at)]: value };
 }
 

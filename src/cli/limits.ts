@@ -3,6 +3,7 @@ import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
 import { grouped } from './flags.js';
 import { repeatable } from './given-once.js';
+import { decimal } from './values.js';
 
 type Limits = Record<string, number>;
 
@@ -27,8 +28,8 @@ export function withLimits(command: Command, policy: object, without: readonly s
     }
     if (Object.hasOwn(before, name))
       throw new KintsugiError('BAD_ARGUMENT', `--limit ${name} is given twice`);
-    const number = Number(value);
-    if (value === undefined || value === '' || !Number.isSafeInteger(number) || number < 1) {
+    const number = decimal(value ?? '');
+    if (!Number.isSafeInteger(number) || number < 1) {
       throw new KintsugiError(
         'BAD_ARGUMENT',
         `--limit: "${text}" must be ${name}=N with a whole number N from 1`,
