@@ -9,7 +9,7 @@ import type {
   ReplicaStatus,
   RestoreStatus,
 } from '../protocol/messages.js';
-import { agesText, type ServedRows } from '../protocol/saving.js';
+import { agesText, missingProblem, type ServedRows, unfitProblem } from '../protocol/saving.js';
 import type { SavedCopy } from '../protocol/status.js';
 import { askStatus } from '../roles/ask-status.js';
 import type { ConnectFlags } from './connected.js';
@@ -63,16 +63,8 @@ function restoreLine({ url, number, onlyLost, atLeastOnce, shardsLeft, failure }
   return `loading ${lost}checkpoint ${number} of ${url}, ${shardsLeft} shards are left${again}${why}`;
 }
 
-/** Those of these tables that the job does not have, as it says so; undefined: it has all. */
-function missingText(names: readonly string[] | undefined, { tables }: JobStatus): string | undefined {
-  const missing = names?.filter((name) => !tables.some((each) => each.name === name)) ?? [];
-  return missing.length > 0
-    ? `the job has no table ${missing.map((name) => `"${name}"`).join(', ')}`
-    : undefined;
-}
-
 /** A save plan: its place, the age of its newest checkpoint, why there is no newer one, and what it lacks. */
-function planLine(plan: PlanStatus, status: JobStatus): string {
+function planLine(plan: PlanStatus, { tables }: JobStatus): string {
   const { name, url, everyMs, last, underWay, failure } = plan;
   const parts = [everyMs === 0 ? `to ${url} when asked for` : `to ${url} every ${timeText(everyMs)}`];
   if (last) {
@@ -81,17 +73,18 @@ function planLine(plan: PlanStatus, status: JobStatus): string {
   } else parts.push('none yet');
   if (underWay) parts.push(`${underWay.number} has ${underWay.saved} of ${underWay.shards} shards`);
   if (failure) parts.push(`${failure.number} failed: ${failure.code}: ${failure.message}`);
-  const missing = missingText(plan.tables, status);
+  const missing = missingProblem(plan.tables, tables);
   if (missing !== undefined) parts.push(missing);
   return `${name} ${parts.join('; ')}`;
 }
 
-function replicaRow({ address, share, tables, served, ...state }: ReplicaStatus): string[] {
-  const { shards, complete, lagMs, behind } = state;
+function replicaRow(replica: ReplicaStatus, status: JobStatus): string[] {
+  const { address, share, tables, served, shards, lagMs, behind } = replica;
+  const ready = unfitProblem(replica, status.tables) === undefined ? replica.complete : 0;
   const lag = lagMs === Number.MAX_SAFE_INTEGER ? 'unknown' : timeText(lagMs);
   const part = `${share[0]}/${share[1]}`;
   const names = tables?.join(',') ?? 'all';
-  return [address, part, names, rowsText(served), `${complete}`, `${shards}`, lag, `${behind}`];
+  return [address, part, names, rowsText(served), `${ready}`, `${shards}`, lag, `${behind}`];
 }
 
 /** Rows that a replica serves, as its flags say it. */
@@ -140,9 +133,14 @@ export function renderStatus(status: JobStatus, shown: StatusShown = {}): string
   if (listed.length > 0) lines.push(...listed, '');
   const gone = lifeLines(lives, tables);
   if (gone.length > 0) lines.push(...gone, '');
-  const replicas = (status.replicas ?? []).map(replicaRow);
+  const { replicas: known = [] } = status;
+  const replicas = known.map((each) => replicaRow(each, status));
+  const misfits = known.flatMap((each) => {
+    const why = unfitProblem(each, status.tables);
+    return why === undefined ? [] : [`replica ${each.address} is not ready: ${why}`];
+  });
   const heads = ['replica', 'share', 'tables', 'rows', 'ready', 'shards', 'lag', 'batches behind'];
-  if (replicas.length > 0) lines.push(...table(heads, replicas, 4), '');
+  if (replicas.length > 0) lines.push(...table(heads, replicas, 4), ...misfits, '');
   const recovering = status.recoveries.filter((each) => each.blocksPresent < each.blocksLost);
   for (const { g, m, blocksLost, blocksPresent, blocksOnDemand } of recovering) {
     const done = percentText(blocksPresent / Math.max(1, blocksLost));

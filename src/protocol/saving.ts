@@ -88,6 +88,24 @@ export function servedProblem(
   return undefined;
 }
 
+/** Which of these tables the job does not have, in one line; undefined: it has all. */
+export function missingProblem(
+  named: readonly string[] | undefined,
+  tables: readonly Pick<TableSpec, 'name'>[],
+): string | undefined {
+  const missing = named?.filter((name) => !tables.some((each) => each.name === name)) ?? [];
+  const texts = missing.map((name) => JSON.stringify(name));
+  return texts.length > 0 ? `the job has no table ${texts.join(', ')}` : undefined;
+}
+
+/** Why a replica with these flags serves nothing of a job, whatever it holds: its /readyz says it, too. */
+export function unfitProblem(
+  { tables: named, served = {} }: { tables?: readonly string[]; served?: ServedRows },
+  tables: readonly Pick<TableSpec, 'name' | 'policy'>[],
+): string | undefined {
+  return missingProblem(named, tables) ?? servedProblem(served, tables, named);
+}
+
 /** Content, place and interval of checkpoints. */
 export interface SavePlan {
   /** The place: a directory or `s3://bucket/prefix`. */

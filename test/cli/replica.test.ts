@@ -247,6 +247,11 @@ describe('kintsugi replica', () => {
     await ready(await replica('--max-age', '24h', '--tables', 'timed'));
     const waits = await replica('--tables', 'timed,soon');
     await waits.running.line((text) => text.includes('the job has no table \\"soon\\"'));
+    await statusWhere(client, 'its report', ({ replicas = [] }) =>
+      replicas.some((each) => each.tables?.[1] === 'soon'),
+    );
+    const { stdout } = await kintsugi(['status', '--scheduler', cluster.address]);
+    expect(stdout).toContain(`is not ready: the job has no table "soon"\n`);
     await client.createTable({ name: 'soon', ...COUNTING });
     await record(waits.running, 'replica.ready');
     // No policy comes to a table that is there.
