@@ -248,8 +248,8 @@ export function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
 }
 
 /**
- * Why nobody means a valid optimizer, in one line: single precision rounds a parameter that is not 0 to it. It
- * is asked where parameters are given: files and jobs may have such ones. `names`: of those that are given.
+ * Why nobody means a valid optimizer, in one line: single precision rounds a parameter that is not 0 to it.
+ * It is asked where parameters are given: files and jobs may have such ones. `names`: of what is given.
  */
 export function roundedProblem(
   optimizer: OptimizerSpec,

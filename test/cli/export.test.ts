@@ -329,7 +329,7 @@ test('in another place what is not given stays, and a running plan is moved by n
   await client.table('aging').drop();
 });
 
-test('an export of tables that are all dropped fails, and one that has the name again is exported', async () => {
+test('an export of tables that are all dropped fails; one that has the name again is exported', async () => {
   const short = (...args: string[]) => run(...args, '--name', 'short');
   const [one, two] = ['short-1', 'short-2'];
   const counting = { optimizer: { kind: 'sgd', lr: -1 }, initializer: { kind: 'zeros' } } as const;

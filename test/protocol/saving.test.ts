@@ -15,7 +15,7 @@ describe('thresholds of an export or a replica', () => {
     [{ minFrequency: 3 }, 'a frequency of 3 fits no table, as none of these has a policy: plain'],
   ])('are refused where none of the tables that are named can have a policy: %j', (served, why) => {
     expect(servedProblem(served, [plain, steps, seconds], ['plain'])).toBe(why);
-    // One with a policy may come.
+    // A table with a policy may come.
     expect(servedProblem(served, [plain, steps, seconds], ['plain', 'later'])).toBeUndefined();
     expect(servedProblem(served, [plain], undefined)).toBeUndefined();
     expect(servedProblem(served, [], undefined)).toBeUndefined();

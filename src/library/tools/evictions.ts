@@ -16,7 +16,7 @@ import { showTable } from './tables.js';
 
 /** Options of {@link plannedEvictions}. */
 export interface PlannedEvictionsOptions {
-  /** One that the table could have. Default: the policy of the table. */
+  /** Default: the policy of the table. Another one is a policy that the table could have. */
   policy?: TablePolicy | undefined;
   /** As if so many steps had passed in which no row was seen. Default: 0. For tables that count steps. */
   steps?: number | undefined;
@@ -69,8 +69,8 @@ const PLANNED_OPTIONS = {
  * const { rows, expired, rare } = await plannedEvictions(client, 'items', { policy: { ttl: 5000 } });
  * ```
  * @throws BAD_ARGUMENT for a table without a policy, whose rows have neither age nor sightings, for a policy
- * that the table cannot have, as `set` of the table, and for steps or seconds that are not counted as the table
- * counts; UNKNOWN_TABLE, ABORTED, CLOSED
+ * that the table cannot have, as `set` of the table, and for steps or seconds that are not counted as the
+ * table counts; UNKNOWN_TABLE, ABORTED, CLOSED
  */
 export async function plannedEvictions(
   client: Client,

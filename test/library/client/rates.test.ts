@@ -46,7 +46,7 @@ describe('a rate that is set', () => {
     },
   );
 
-  it('is not one that single precision rounds to 0, also when a table is created; 0 and others are', async () => {
+  it('is not one that single precision rounds to 0, also of a new table; 0 and others are', async () => {
     const refusal = (name: string) => ({
       code: 'BAD_ARGUMENT',
       message: expect.stringMatching(new RegExp(`${name} must be 0, or .* not 1e-60`)),
