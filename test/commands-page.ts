@@ -140,7 +140,8 @@ export function commandsPage(program: Command): string {
     '',
     '## Flags that several commands have',
     '',
-    'Sizes are like 512MiB or 2GiB, times like 500ms, 1s or 2m, and rates are sizes per second.',
+    'Sizes are like 512MiB or 2GiB, times like 500ms, 1s or 2m, and rates are sizes per second. A flag is',
+    'given once, unless it is repeatable or takes several values.',
     '',
     ...[...groups].flatMap(([heading, options]) => [
       `### ${heading}`,

@@ -2,7 +2,7 @@
 import { resolve } from 'node:path';
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
-import type { SavePlan } from '../protocol/saving.js';
+import { isSamePlace, type SavePlan } from '../protocol/saving.js';
 import { checkWritable, openPlace } from '../stores/checkpoint/open.js';
 import { RunFailure } from './failure.js';
 import { grouped } from './flags.js';
@@ -41,6 +41,20 @@ export function absolutePlace(url: string): string {
   const path = resolve(url);
   // Roles parse this again; the slash marks a directory.
   return NUMBER.test(path) ? `${path}/` : path;
+}
+
+/**
+ * The place that a plan is to have, in the words that the job has for it where it is the one that it has:
+ * files of a place are added to under one address. Undefined: there is none.
+ */
+export function placeOfPlan(place: string | undefined, known: string | undefined): string | undefined {
+  const url = place === undefined ? known : absolutePlace(place);
+  return url !== undefined && known !== undefined && isSamePlace(url, known) ? known : url;
+}
+
+/** Says that a plan has left a place; nothing where it stays, or is new. */
+export function movedText(url: string, before = url): string {
+  return url === before ? '' : `, no longer to ${before}`;
 }
 
 /** Parses `PLACE` or `PLACE@NUMBER`. */

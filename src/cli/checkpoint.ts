@@ -2,9 +2,9 @@
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
 import { bytesText, countText, table, timeText } from '../fleet/local/text.js';
-import type { Client } from '../library/client/client.js';
 import { setSavePlan } from '../library/tools/checkpoints.js';
 import { CHECKPOINT_PLAN, type SavePlan } from '../protocol/saving.js';
+import type { PlanStatus } from '../protocol/status.js';
 import { listCheckpoints } from '../stores/checkpoint/checkpoints.js';
 import { compactCheckpoint } from '../stores/checkpoint/compact.js';
 import { withExistingPlace } from '../stores/checkpoint/open.js';
@@ -19,7 +19,9 @@ import {
   DEFAULT_KEEP,
   everyOption,
   keepOption,
+  movedText,
   placeAndNumber,
+  placeOfPlan,
 } from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { RunFailure } from './failure.js';
@@ -79,19 +81,18 @@ async function runSet(place: string | undefined, flags: SetFlags): Promise<void>
       await setSavePlan(client, CHECKPOINT_PLAN);
       return 'no checkpoints are made any more';
     }
-    const plan = await changed(client, place, flags);
+    const known = (await client.status()).saving?.find(({ name }) => name === CHECKPOINT_PLAN);
+    const plan = changed(known, place, flags);
     await setSavePlan(client, CHECKPOINT_PLAN, plan);
     const often = plan.everyMs === 0 ? 'when it is asked for' : `every ${timeText(plan.everyMs)}`;
-    return `checkpoints to ${plan.url} ${often}, ${plan.keep} are kept`;
+    return `checkpoints to ${plan.url} ${often}, ${plan.keep} are kept${movedText(plan.url, known?.url)}`;
   });
   process.stdout.write(`${text}\n`);
 }
 
 /** The plan of the job with what the flags change. */
-async function changed(client: Client, place: string | undefined, flags: SetFlags): Promise<SavePlan> {
-  const plans = (await client.status()).saving ?? [];
-  const known = plans.find(({ name }) => name === CHECKPOINT_PLAN);
-  const url = place === undefined ? known?.url : absolutePlace(place);
+function changed(known: PlanStatus | undefined, place: string | undefined, flags: SetFlags): SavePlan {
+  const url = placeOfPlan(place, known?.url);
   if (url === undefined)
     throw new KintsugiError('BAD_ARGUMENT', 'the job makes no checkpoints yet: checkpoint set needs a place');
   return {

@@ -7,7 +7,14 @@ import type { Client } from '../library/client/client.js';
 import { saveNow, setSavePlan } from '../library/tools/checkpoints.js';
 import { CHECKPOINT_PLAN, isSamePlace, type SavePlan, servedRows } from '../protocol/saving.js';
 import type { PlanStatus } from '../protocol/status.js';
-import { absolutePlace, asFailure, DEFAULT_KEEP, everyOption, keepOption } from './checkpoint-flags.js';
+import {
+  asFailure,
+  DEFAULT_KEEP,
+  everyOption,
+  keepOption,
+  movedText,
+  placeOfPlan,
+} from './checkpoint-flags.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';
 import { hint } from './hints.js';
@@ -68,11 +75,15 @@ async function run(place: string | undefined, flags: ExportFlags): Promise<void>
   const text = await withClient(flags, async (client) => {
     const plans = (await client.status()).saving ?? [];
     if (stop) return stopped(client, name, plans);
+    const known = plans.find((each) => each.name === name);
     const plan = planOf(place, flags, plans, client);
     await setSavePlan(client, name, plan);
-    if (once) return made(client, flags, plans.find((each) => isSame(each, name, plan.url))?.last?.number);
+    const movedFrom = known?.url === plan.url ? undefined : known?.url;
+    if (once)
+      return made(client, flags, movedFrom === undefined ? known?.last?.number : undefined, movedFrom);
     const often = plan.everyMs === 0 ? 'when it is asked for' : `every ${timeText(plan.everyMs)}`;
-    return `exports of ${plan.tables?.join(', ') ?? 'all tables'} to ${plan.url} ${often}`;
+    const tables = plan.tables?.join(', ') ?? 'all tables';
+    return `exports of ${tables} to ${plan.url} ${often}${movedText(plan.url, known?.url)}`;
   });
   process.stdout.write(`${text}\n`);
 }
@@ -84,20 +95,31 @@ async function stopped(client: Client, name: string, plans: readonly PlanStatus[
   return `no exports "${name}" are made any more`;
 }
 
-const isSame = (plan: PlanStatus, name: string, url: string) => plan.name === name && plan.url === url;
-
-/** @param newest the number of the newest export until now, which the job answers when nothing has changed */
-async function made(client: Client, { name, json }: ExportFlags, newest?: number): Promise<string> {
+/**
+ * Has an export made.
+ * @param newest the number of the newest export until now, which the job answers when nothing has changed
+ * @param movedFrom the place that these exports had until now, if it was another one
+ */
+async function made(
+  client: Client,
+  { name, json }: ExportFlags,
+  newest?: number,
+  movedFrom?: string,
+): Promise<string> {
   const { number, rows, bytes, tookMs } = await saveNow(client, name).catch((error: unknown) =>
     Promise.reject(asFailure(error)),
   );
   const unchanged = number === newest;
-  if (json) return JSON.stringify({ number, rows, bytes, tookMs, ...(unchanged && { unchanged }) });
+  if (json) {
+    const more = { ...(unchanged && { unchanged }), ...(movedFrom !== undefined && { movedFrom }) };
+    return JSON.stringify({ number, rows, bytes, tookMs, ...more });
+  }
   if (unchanged) return `nothing has changed since export ${number}: no other one was made`;
-  return `export ${number}: ${countText(rows)} rows, ${bytesText(bytes)} in ${timeText(tookMs)}`;
+  const moved = movedFrom === undefined ? '' : `; exports go there from now on, no longer to ${movedFrom}`;
+  return `export ${number}: ${countText(rows)} rows, ${bytesText(bytes)} in ${timeText(tookMs)}${moved}`;
 }
 
-/** The plan of this name with what the flags change. A plan with another place begins anew. */
+/** The plan of this name with what the flags change, in another place, too. @throws BAD_ARGUMENT */
 function planOf(
   place: string | undefined,
   { name, every, tables, keep, rate, once, ...flags }: ExportFlags,
@@ -105,24 +127,28 @@ function planOf(
   client: Client,
 ): SavePlan {
   const known = plans.find((plan) => plan.name === name);
-  const url = place === undefined ? known?.url : absolutePlace(place);
+  const url = placeOfPlan(place, known?.url);
   if (url === undefined)
     throw new KintsugiError('BAD_ARGUMENT', `the job makes no exports "${name}" yet: export needs a place`);
   // Two plans with one place would remove each other's files.
   const other = plans.find((plan) => plan.name !== name && isSamePlace(plan.url, url));
   if (other)
     throw new KintsugiError('BAD_ARGUMENT', `${url} is the place of "${other.name}"; take another one`);
+  if (once && every === undefined && known && known.everyMs > 0 && known.url !== url) {
+    const often = `"${name}" are made every ${timeText(known.everyMs)} at ${known.url}`;
+    const choice = 'give this one a --name of its own, or move them with --every';
+    throw new KintsugiError('BAD_ARGUMENT', `exports ${often}, and would end there: ${choice}`);
+  }
   for (const table of tables ?? []) client.table(table);
-  const before = known?.url === url ? known : undefined;
-  const chosen = tables ?? before?.tables;
-  const { minFrequency = before?.served?.minFrequency ?? 0 } = flags;
-  const { maxAge = 0, maxAgeSeconds = 0 } = flags.maxAge ?? before?.served ?? {};
+  const chosen = tables ?? known?.tables;
+  const { minFrequency = known?.served?.minFrequency ?? 0 } = flags;
+  const { maxAge = 0, maxAgeSeconds = 0 } = flags.maxAge ?? known?.served ?? {};
   const served = servedRows(minFrequency, maxAge, maxAgeSeconds);
   return {
     url,
-    everyMs: every ?? before?.everyMs ?? (once ? 0 : DEFAULT_EVERY_MS),
-    keep: keep ?? before?.keep ?? DEFAULT_KEEP,
-    rate: rate ?? before?.rate ?? 0,
+    everyMs: every ?? known?.everyMs ?? (once ? 0 : DEFAULT_EVERY_MS),
+    keep: keep ?? known?.keep ?? DEFAULT_KEEP,
+    rate: rate ?? known?.rate ?? 0,
     kind: 'export',
     ...(chosen && { tables: chosen }),
     ...(served && { served }),

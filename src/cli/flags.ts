@@ -11,6 +11,7 @@ import {
   type OptimizerSpec,
   optimizerOf,
   optimizerProblem,
+  roundedProblem,
 } from '../engine/optimizers.js';
 import { mixesClocks, parsedPolicy, type TablePolicy } from '../engine/policies.js';
 import { policyProblem } from '../engine/policy-checks.js';
@@ -21,8 +22,9 @@ import { sparing } from '../net/sparing.js';
 import type { ClientTls, RoleTls, ServerTls } from '../net/transport/index.js';
 import { MODEL_NAMES } from '../training/models/dlrm.js';
 import { COMMON_OPTIONS } from '../training/models/trainer.js';
+import { repeatable } from './given-once.js';
 import { warnOfReadable } from './secret-files.js';
-import { bad, duration, integer, positive } from './values.js';
+import { bad, decimal, duration, integer, positive } from './values.js';
 
 export const DEFAULT_SCHEDULER = '127.0.0.1:7077';
 export const DEFAULT_CODE = '4+1';
@@ -53,7 +55,7 @@ export function embeddingOptimizer(flags: OptimizerFlags): OptimizerSpec {
     ...(clipNorm !== undefined && { clipNorm }),
     ...(lrSchedule !== undefined && { schedule: scheduleSpec(lrSchedule) }),
   };
-  const problem = optimizerProblem(spec);
+  const problem = optimizerProblem(spec) ?? roundedProblem(spec);
   if (problem) throw bad(problem);
   return spec;
 }
@@ -68,10 +70,14 @@ export function scheduleSpec(text: string, flag = '--lr-schedule'): ScheduleSpec
   const [kind, ...parameters] = text.split(',');
   const fields = parameters.map((parameter) => {
     const [, name, value] = /^(\w+)=(.+)$/.exec(parameter) ?? [];
-    if (name !== undefined && Number.isFinite(Number(value))) return [name, Number(value)] as const;
+    const number = decimal(value ?? '');
+    if (name !== undefined && !Number.isNaN(number)) return [name, number] as const;
     const wanted = `KIND,NAME=NUMBER,... with KIND one of ${SCHEDULE_KINDS.join(', ')}`;
     throw bad(`${flag} must be ${wanted}, not "${text}"`);
   });
+  const names = fields.map(([name]) => name);
+  const twice = names.find((name, i) => names.indexOf(name) < i);
+  if (twice !== undefined) throw bad(`${flag} "${text}": ${twice} is given twice`);
   return { kind, ...Object.fromEntries(fields) } as ScheduleSpec;
 }
 
@@ -97,13 +103,11 @@ export function modelOption(text: string, before: Record<string, unknown> = {}):
   if (at < 1) throw bad(`--model-option must be name=value, not "${text}"`);
   const flag = COMMON_OPTIONS.get(text.slice(0, at));
   if (flag !== undefined) throw bad(`--model-option ${text}: every model has that of ${flag}`);
+  if (Object.hasOwn(before, text.slice(0, at)))
+    throw bad(`--model-option ${text.slice(0, at)} is given twice`);
   const raw = text.slice(at + 1);
   const value =
-    raw === 'true' || raw === 'false'
-      ? raw === 'true'
-      : raw !== '' && !Number.isNaN(Number(raw))
-        ? Number(raw)
-        : raw;
+    raw === 'true' || raw === 'false' ? raw === 'true' : Number.isNaN(decimal(raw)) ? raw : decimal(raw);
   return { ...before, [text.slice(0, at)]: value };
 }
 
@@ -275,7 +279,9 @@ export function withTraining(command: Command): Command {
       .addOption(
         new Option('--model-name <name>', 'built-in model (default: dlrm)').choices([...MODEL_NAMES]),
       )
-      .option('--model-option <name=value>', 'flag for the model; repeatable', modelOption)
+      .addOption(
+        repeatable(new Option('--model-option <name=value>', 'flag for the model')).argParser(modelOption),
+      )
       .option('--tensorboard <dir>', 'write events for TensorBoard, in a directory for each process')
       .option('--seed <n>', 'seed of the initial values', integer('--seed', 0), 1)
       .option('--in-flight <n>', 'pushes that need not be durable yet', integer('--in-flight', 1, 1024), 4)

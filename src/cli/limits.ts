@@ -2,6 +2,8 @@
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
 import { grouped } from './flags.js';
+import { repeatable } from './given-once.js';
+import { decimal } from './values.js';
 
 type Limits = Record<string, number>;
 
@@ -24,8 +26,10 @@ export function withLimits(command: Command, policy: object, without: readonly s
         `--limit: unknown limit "${name}"; one of ${Object.keys(defaults).join(', ')}`,
       );
     }
-    const number = Number(value);
-    if (value === undefined || value === '' || !Number.isSafeInteger(number) || number < 1) {
+    if (Object.hasOwn(before, name))
+      throw new KintsugiError('BAD_ARGUMENT', `--limit ${name} is given twice`);
+    const number = decimal(value ?? '');
+    if (!Number.isSafeInteger(number) || number < 1) {
       throw new KintsugiError(
         'BAD_ARGUMENT',
         `--limit: "${text}" must be ${name}=N with a whole number N from 1`,
@@ -33,7 +37,7 @@ export function withLimits(command: Command, policy: object, without: readonly s
     }
     return { ...before, [name]: number };
   };
-  const about = 'change a limit or timer of docs/limits.md (ms, bytes or a count); repeatable';
-  const option = new Option('--limit <name=value>', about).argParser(parse).default({}, 'none');
+  const about = 'change a limit or timer of docs/limits.md (ms, bytes or a count)';
+  const option = repeatable(new Option('--limit <name=value>', about)).argParser(parse).default({}, 'none');
   return grouped(command, 'Roles', (it) => it.addOption(option));
 }

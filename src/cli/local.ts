@@ -38,6 +38,7 @@ import {
   withToken,
   withTraining,
 } from './flags.js';
+import { repeatable } from './given-once.js';
 import { stopSignal } from './lifetime.js';
 import { duration, integer, part, size } from './values.js';
 
@@ -236,15 +237,17 @@ export function registerLocal(program: Command): void {
     )
     .option('--standby <n>', 'empty PS beyond --ps', integer('--standby', 0, 256), 0)
     .addOption(
-      new Option(
-        '--kill <role[:index]@p%>',
-        'SIGKILL a ps, worker, scheduler or all (which ends the run) at P % of the samples; repeatable',
+      repeatable(
+        new Option(
+          '--kill <role[:index]@p%>',
+          'SIGKILL a ps, worker, scheduler or all (which ends the run) at P % of the samples',
+        ),
       )
         .argParser((text: string, before: Kill[] = []) => [...before, parseKill(text)])
         .default([], 'none'),
     )
     .addOption(
-      new Option('--scale <ps=n@p%>', 'N PS serve from P % of the samples on; repeatable')
+      repeatable(new Option('--scale <ps=n@p%>', 'N PS serve from P % of the samples on'))
         .argParser((text: string, before: ScaleStep[] = []) => [...before, parseScale(text)])
         .default([], 'none'),
     )

@@ -1,5 +1,6 @@
 /** `kintsugi ps --processes N`: the arguments of each process, and how they end together. */
 import { availableParallelism, hostname } from 'node:os';
+import { withoutFlags } from '../common/arguments.js';
 import { KintsugiError } from '../common/errors.js';
 import { Supervisor } from '../fleet/local/supervisor.js';
 import { formatAddress, parseAddress } from '../net/address.js';
@@ -17,11 +18,15 @@ export interface ProcessesFlags extends SharedFlags {
   memory: number;
 }
 
-/** The arguments of `kintsugi ps`, without the number of processes. */
-function given(argv: readonly string[]): string[] {
-  const args = argv.slice(argv.indexOf('ps') + 1);
-  return args.filter((arg, i) => !/^--processes(=|$)/.test(arg) && args[i - 1] !== '--processes');
-}
+/** Flags that each process has with a value of its own, and the number of processes. */
+const OWN = ['processes', 'host-label', 'memory', 'name', 'listen', 'advertise', 'log-format'];
+
+/** The arguments of `kintsugi ps` that all processes have. */
+const given = (argv: readonly string[]): string[] =>
+  withoutFlags(
+    argv.slice(argv.indexOf('ps') + 1),
+    OWN.map((name) => `--${name}`),
+  );
 
 /** The same host with the port i higher; port 0 stays 0. @throws BAD_ARGUMENT */
 function nthAddress(flag: string, address: string, i: number): string {
@@ -31,7 +36,7 @@ function nthAddress(flag: string, address: string, i: number): string {
   throw new KintsugiError('BAD_ARGUMENT', `${flag} ${address} leaves no port for process ${i}`);
 }
 
-/** Name and arguments of each process. The last of two equal flags counts. @throws BAD_ARGUMENT */
+/** Name and arguments of each process. @throws BAD_ARGUMENT */
 export function processesOf(
   flags: ProcessesFlags,
   argv: readonly string[],
@@ -43,8 +48,9 @@ export function processesOf(
   if (flags.memory > 0) args.push('--memory', String(Math.max(1, Math.floor(flags.memory / count))));
   return Array.from({ length: count }, (_, i) => {
     const own = ['--name', `${base}-${i}`, '--listen', nthAddress('--listen', flags.listen, i)];
-    if (flags.advertise !== undefined && /:\d+$/.test(flags.advertise))
-      own.push('--advertise', nthAddress('--advertise', flags.advertise, i));
+    const { advertise } = flags;
+    if (advertise !== undefined)
+      own.push('--advertise', /:\d+$/.test(advertise) ? nthAddress('--advertise', advertise, i) : advertise);
     return { name: `${base}-${i}`, args: [...args, ...own] };
   });
 }

@@ -3,6 +3,7 @@ import { Command, type HelpConfiguration } from 'commander';
 import { VERSION } from '../common/package-root.js';
 import { addExamples } from './examples.js';
 import { flagText, OWN_FLAGS } from './flags.js';
+import { refuseTwice } from './given-once.js';
 
 type Register = (program: Command) => void;
 
@@ -71,5 +72,6 @@ export async function createProgram(asked = ''): Promise<Command> {
   const loads = Object.hasOwn(COMMANDS, asked) ? [COMMANDS[asked]!] : Object.values(COMMANDS);
   for (const register of await Promise.all(loads.map((load) => load()))) register(program);
   addExamples(program);
+  refuseTwice(program);
   return program;
 }

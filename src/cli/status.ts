@@ -9,7 +9,7 @@ import type {
   ReplicaStatus,
   RestoreStatus,
 } from '../protocol/messages.js';
-import { agesText, type ServedRows } from '../protocol/saving.js';
+import { agesText, missingProblem, type ServedRows, unfitProblem } from '../protocol/saving.js';
 import type { SavedCopy } from '../protocol/status.js';
 import { askStatus } from '../roles/ask-status.js';
 import type { ConnectFlags } from './connected.js';
@@ -63,8 +63,9 @@ function restoreLine({ url, number, onlyLost, atLeastOnce, shardsLeft, failure }
   return `loading ${lost}checkpoint ${number} of ${url}, ${shardsLeft} shards are left${again}${why}`;
 }
 
-/** A save plan: its place, the age of its newest checkpoint, and why there is no newer one. */
-function planLine({ name, url, everyMs, last, underWay, failure }: PlanStatus): string {
+/** A save plan: its place, the age of its newest checkpoint, why there is no newer one, and what it lacks. */
+function planLine(plan: PlanStatus, { tables }: JobStatus): string {
+  const { name, url, everyMs, last, underWay, failure } = plan;
   const parts = [everyMs === 0 ? `to ${url} when asked for` : `to ${url} every ${timeText(everyMs)}`];
   if (last) {
     const { number, bytes, tookMs, agoMs } = last;
@@ -72,15 +73,18 @@ function planLine({ name, url, everyMs, last, underWay, failure }: PlanStatus): 
   } else parts.push('none yet');
   if (underWay) parts.push(`${underWay.number} has ${underWay.saved} of ${underWay.shards} shards`);
   if (failure) parts.push(`${failure.number} failed: ${failure.code}: ${failure.message}`);
+  const missing = missingProblem(plan.tables, tables);
+  if (missing !== undefined) parts.push(missing);
   return `${name} ${parts.join('; ')}`;
 }
 
-function replicaRow({ address, share, tables, served, ...state }: ReplicaStatus): string[] {
-  const { shards, complete, lagMs, behind } = state;
+function replicaRow(replica: ReplicaStatus, status: JobStatus): string[] {
+  const { address, share, tables, served, shards, lagMs, behind } = replica;
+  const ready = unfitProblem(replica, status.tables) === undefined ? replica.complete : 0;
   const lag = lagMs === Number.MAX_SAFE_INTEGER ? 'unknown' : timeText(lagMs);
   const part = `${share[0]}/${share[1]}`;
   const names = tables?.join(',') ?? 'all';
-  return [address, part, names, rowsText(served), `${complete}`, `${shards}`, lag, `${behind}`];
+  return [address, part, names, rowsText(served), `${ready}`, `${shards}`, lag, `${behind}`];
 }
 
 /** Rows that a replica serves, as its flags say it. */
@@ -105,7 +109,7 @@ export function renderStatus(status: JobStatus, shown: StatusShown = {}): string
   const running = status.scaling.changes.filter((change) => change.state === 'running');
   for (const change of running) lines.push(changeLine(change));
   if (status.restoring) lines.push(`  ${restoreLine(status.restoring)}`);
-  for (const plan of status.saving ?? []) lines.push(`  ${planLine(plan)}`);
+  for (const plan of status.saving ?? []) lines.push(`  ${planLine(plan, status)}`);
   const leaving = new Set(running.flatMap((change) => change.leaving));
   lines.push('');
   const nodes = status.nodes.map((node) => [
@@ -129,9 +133,14 @@ export function renderStatus(status: JobStatus, shown: StatusShown = {}): string
   if (listed.length > 0) lines.push(...listed, '');
   const gone = lifeLines(lives, tables);
   if (gone.length > 0) lines.push(...gone, '');
-  const replicas = (status.replicas ?? []).map(replicaRow);
+  const { replicas: known = [] } = status;
+  const replicas = known.map((each) => replicaRow(each, status));
+  const misfits = known.flatMap((each) => {
+    const why = unfitProblem(each, status.tables);
+    return why === undefined ? [] : [`replica ${each.address} is not ready: ${why}`];
+  });
   const heads = ['replica', 'share', 'tables', 'rows', 'ready', 'shards', 'lag', 'batches behind'];
-  if (replicas.length > 0) lines.push(...table(heads, replicas, 4), '');
+  if (replicas.length > 0) lines.push(...table(heads, replicas, 4), ...misfits, '');
   const recovering = status.recoveries.filter((each) => each.blocksPresent < each.blocksLost);
   for (const { g, m, blocksLost, blocksPresent, blocksOnDemand } of recovering) {
     const done = percentText(blocksPresent / Math.max(1, blocksLost));

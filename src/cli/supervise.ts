@@ -1,6 +1,7 @@
 /** `kintsugi supervise`: a role that is started again when it crashes. */
 import { hostname } from 'node:os';
 import { Argument, type Command } from 'commander';
+import { withoutFlags } from '../common/arguments.js';
 import { type SharedFlags, withLogFormat } from './flags.js';
 import { supervise } from './processes.js';
 import { integer } from './values.js';
@@ -13,8 +14,10 @@ const ROLES = ['scheduler', 'ps', 'worker', 'replica'] as const;
 const DEFAULT_CRASHES = 10;
 
 async function run(role: string, args: string[], flags: SuperviseFlags): Promise<void> {
+  // Roles write their records for the supervisor.
+  const own = withoutFlags(args, ['--log-format']);
   const most = flags.crashes === 0 ? undefined : flags.crashes;
-  await supervise(flags, `${hostname()}-${process.pid}`, [{ name: role, args: [role, ...args] }], most);
+  await supervise(flags, `${hostname()}-${process.pid}`, [{ name: role, args: [role, ...own] }], most);
 }
 
 export function registerSupervise(program: Command): void {

@@ -17,7 +17,7 @@ import { type ConnectFlags, withClient } from './connected.js';
 import { policyOf, scheduleSpec, withScheduler } from './flags.js';
 import { hint } from './hints.js';
 import { keysOfFile } from './keys-file.js';
-import { integer, seconds } from './values.js';
+import { decimal, integer, seconds } from './values.js';
 
 const LIMIT = 100;
 
@@ -114,7 +114,8 @@ const TAKEN = 'lr=NUMBER, clip-norm=NUMBER or none, lr-schedule=KIND,NAME=NUMBER
 function settingOf(name: Setting, text: string): number | ScheduleSpec | null | undefined {
   if (name !== 'lr' && text === 'none') return null;
   if (name === 'schedule') return scheduleSpec(text, SETTING_FLAGS[name]);
-  return Number.isFinite(Number(text)) ? Number(text) : undefined;
+  const number = decimal(text);
+  return Number.isNaN(number) ? undefined : number;
 }
 
 /** The changes of `lr=0.01 clip-norm=1`. @throws BAD_ARGUMENT */

@@ -22,11 +22,17 @@ export function integer(flag: string, least: number, most = Number.MAX_SAFE_INTE
   };
 }
 
+/** A finite decimal number, such as "0.01", ".5" or "1e-3"; NaN: it is none. Flags take no others. */
+export function decimal(text: string): number {
+  const value = /^\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(text) ? Number(text) : Number.NaN;
+  return Number.isFinite(value) ? value : Number.NaN;
+}
+
 /** A finite number above zero. */
 export function positive(flag: string) {
   return (text: string): number => {
-    const value = text.trim() === '' ? Number.NaN : Number(text);
-    if (Number.isFinite(value) && value > 0) return value;
+    const value = decimal(text);
+    if (value > 0) return value;
     throw bad(`${flag} must be a number above 0, not "${text}"`);
   };
 }
@@ -34,7 +40,7 @@ export function positive(flag: string) {
 /** A part of a whole: a number above 0 and below 1. */
 export function part(flag: string) {
   return (text: string): number => {
-    const value = text.trim() === '' ? Number.NaN : Number(text);
+    const value = decimal(text);
     if (value > 0 && value < 1) return value;
     throw bad(`${flag} must be a number above 0 and below 1, not "${text}"`);
   };

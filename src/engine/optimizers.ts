@@ -247,6 +247,21 @@ export function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
   return problem && `optimizer ${kind}: ${problem}`;
 }
 
+/**
+ * Why nobody means a valid optimizer, in one line: single precision rounds a parameter that is not 0 to it.
+ * It is asked where parameters are given: files and jobs may have such ones. `names`: of what is given.
+ */
+export function roundedProblem(
+  optimizer: OptimizerSpec,
+  names: readonly string[] = optimizerParameters(optimizer.kind),
+): string | undefined {
+  const values = optimizer as unknown as Record<string, number>;
+  const name = names.find((each) => values[each] !== 0 && Math.fround(values[each]!) === 0);
+  if (name === undefined) return undefined;
+  const wanted = 'must be 0, or a number that single precision does not round to it';
+  return `optimizer ${optimizer.kind}: ${name} ${wanted}, not ${values[name]}`;
+}
+
 /** Why the learning rate of a table with this optimizer never changes; undefined when it may. */
 function fixedRateOf({ kind }: Pick<OptimizerSpec, 'kind'>): string | undefined {
   const { fixedRate }: Optimizer = OPTIMIZERS[kind];

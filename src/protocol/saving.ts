@@ -59,21 +59,51 @@ export function agesText({ maxAge, maxAgeSeconds }: ServedRows): string | undefi
 }
 
 /**
- * Why a threshold of ages fits none of these tables, in one line. Undefined: it fits one, or none of them has
- * a policy, and one with a policy may come.
+ * Why a threshold fits none of the tables, in one line. `named`: the tables that are meant; undefined: all,
+ * those that come later, too. Undefined: it fits one, or one may come that it fits: a table that is there has
+ * a policy from its creation on, or never.
  */
 export function servedProblem(
   served: ServedRows,
-  tables: readonly Pick<TableSpec, 'policy'>[],
+  tables: readonly Pick<TableSpec, 'name' | 'policy'>[],
+  named: readonly string[] | undefined,
 ): string | undefined {
-  const { maxAge, maxAgeSeconds } = served;
-  const clocks = new Set(tables.flatMap(({ policy }) => (policy ? [policy.clock ?? 'steps'] : [])));
-  if (clocks.size === 0) return undefined;
+  const { minFrequency, maxAge, maxAgeSeconds } = served;
+  const meant = named ? tables.filter(({ name }) => named.includes(name)) : tables;
+  const clocks = new Set(meant.flatMap(({ policy }) => (policy ? [policy.clock ?? 'steps'] : [])));
+  if (clocks.size === 0) {
+    const mayCome = !named || meant.length < new Set(named).size;
+    const [asked] = [
+      minFrequency && `a frequency of ${minFrequency}`,
+      maxAge && `an age of ${maxAge} steps`,
+      maxAgeSeconds && `an age of ${maxAgeSeconds} seconds`,
+    ].filter(Boolean);
+    if (mayCome || !asked) return undefined;
+    return `${asked} fits no table, as none of these has a policy: ${named.join(', ')}`;
+  }
   if (maxAge && !clocks.has('steps'))
     return `an age of ${maxAge} steps fits no table: those with a policy count seconds, as in "24h"`;
   if (maxAgeSeconds && !clocks.has('seconds'))
     return `an age of ${maxAgeSeconds} seconds fits no table: those with a policy count steps`;
   return undefined;
+}
+
+/** Which of these tables the job does not have, in one line; undefined: it has all. */
+export function missingProblem(
+  named: readonly string[] | undefined,
+  tables: readonly Pick<TableSpec, 'name'>[],
+): string | undefined {
+  const missing = named?.filter((name) => !tables.some((each) => each.name === name)) ?? [];
+  const texts = missing.map((name) => JSON.stringify(name));
+  return texts.length > 0 ? `the job has no table ${texts.join(', ')}` : undefined;
+}
+
+/** Why a replica with these flags serves nothing of a job, whatever it holds: its /readyz says it, too. */
+export function unfitProblem(
+  { tables: named, served = {} }: { tables?: readonly string[]; served?: ServedRows },
+  tables: readonly Pick<TableSpec, 'name' | 'policy'>[],
+): string | undefined {
+  return missingProblem(named, tables) ?? servedProblem(served, tables, named);
 }
 
 /** Content, place and interval of checkpoints. */

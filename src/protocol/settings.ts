@@ -9,6 +9,7 @@ import {
   type OptimizerSpec,
   onlyKnownOptimizer,
   optimizerProblem,
+  roundedProblem,
   type Setting,
 } from '../engine/optimizers.js';
 import { isSamePolicy, type TablePolicy } from '../engine/policies.js';
@@ -180,7 +181,9 @@ export function changeProblem(
   const { kind, schedule } = changed;
   const wrong = schedule === undefined ? undefined : scheduleProblem(schedule);
   const problem =
-    optimizerProblem({ ...changed, schedule: undefined }) ?? (wrong && `optimizer ${kind}: ${wrong}`);
+    optimizerProblem({ ...changed, schedule: undefined }) ??
+    (wrong && `optimizer ${kind}: ${wrong}`) ??
+    roundedProblem(changed, changes.lr === undefined ? [] : ['lr']);
   if (problem) return problem;
   for (const name of differingSettings(optimizer, changed)) {
     const fixed = fixedSettingOf(name, optimizer, changed);

@@ -52,6 +52,10 @@ test('checkpoints of a running job, and all that can be done in their place', as
 
   // `checkpoint set` changes what it names, and nothing else.
   await kintsugi(['checkpoint', 'set', '--keep', '3', ...at()]);
+  // The same place in other words is no other one: the next checkpoint would have all rows.
+  expect((await kintsugi(['checkpoint', 'set', pathToFileURL(place).href, ...at()])).stdout).toBe(
+    `checkpoints to ${place} when it is asked for, 3 are kept\n`,
+  );
   const status = await kintsugi(['status', ...at()]);
   expect(status.stdout).toMatch(/^ {2}checkpoint to \S+ when asked for; 2 \(.* ago$/m);
 

@@ -209,6 +209,13 @@ test('thresholds are of the plan: they stay until another one is given, and are 
   expect((await few('--tables', 'timed', '--max-age', '5')).stderr).toContain(
     'an age of 5 steps fits no table: those with a policy count seconds, as in "24h"',
   );
+  for (const threshold of [
+    ['--max-age', '24h'],
+    ['--max-age', '0', '--min-frequency', '3'],
+  ])
+    expect((await few('--tables', 'counts', ...threshold)).stderr).toContain(
+      'fits no table, as none of these has a policy: counts',
+    );
   await few('--stop');
   await aging.drop();
   await timed.drop();
@@ -278,9 +285,79 @@ test('now: one more at the place that the job has, and never a folder of that na
   expect((await here('now', '--every', '1s')).code).toBe(2);
   expect((await client.status()).saving).toMatchObject([{ everyMs: 600_000 }]);
   expect(readdirSync(cwd)).toEqual([]);
-  expect(await here('./stop', '--once')).toMatchObject({ code: 0 });
+  expect(await here('./stop', '--once', '--every', '9m')).toMatchObject({ code: 0 });
   expect(readdirSync(cwd)).toEqual(['stop']);
   await run('--stop');
+});
+
+test('in another place what is not given stays, and a running plan is moved by name only', async () => {
+  await pushAll();
+  const [one, two, three] = ['moved-1', 'moved-2', 'moved-3'].map((name) => join(directory, name));
+  const moving = (...args: string[]) => run(...args, '--name', 'moving');
+  const plan = async () => (await client.status()).saving?.find(({ name }) => name === 'moving');
+  const chosen = ['--tables', 'counts,aging', '--keep', '7', '--rate', '1GiB'];
+  await client.createTable({ name: 'aging', dim: 1, policy: { ttl: 5 } });
+  expect(await moving(one!, '--every', '10m', ...chosen, '--min-frequency', '2')).toMatchObject({ code: 0 });
+  const kept = { everyMs: 600_000, tables: ['counts', 'aging'], keep: 7, rate: 2 ** 30 };
+  expect(await plan()).toMatchObject({ url: one, ...kept, served: { minFrequency: 2 } });
+  const refused = await moving(two!, '--once');
+  expect(refused.code).toBe(2);
+  expect(refused.said[0]).toContain('--name');
+  expect(await plan()).toMatchObject({ url: one, ...kept });
+  expect(await moving('now')).toMatchObject({ code: 0 });
+  // The same place in other words.
+  for (const same of [`${one}/`, `file://${one}`]) {
+    expect(await moving(same, '--once')).toMatchObject({
+      stdout: expect.stringContaining('nothing has changed since export 1'),
+    });
+    expect(await plan()).toMatchObject({ url: one, ...kept });
+  }
+  const moved = await moving(two!);
+  expect(moved.stdout).toBe(`exports of counts, aging to ${two} every 600.00 s, no longer to ${one}\n`);
+  expect(await plan()).toMatchObject({ url: two, ...kept, served: { minFrequency: 2 } });
+  expect(await moving(three!, '--once', '--every', '9m', '--json')).toMatchObject({ code: 0 });
+  expect(await plan()).toMatchObject({ url: three, ...kept, everyMs: 540_000 });
+  expect(JSON.parse((await moving(two!, '--once', '--every', '9m', '--json')).stdout)).toMatchObject({
+    movedFrom: three,
+  });
+  // Where none are made by the clock, there is nothing to end.
+  await moving('--every', '0s');
+  const last = await moving(one!, '--once', '--tables', 'counts', '--min-frequency', '0');
+  expect(last.stdout).toMatch(new RegExp(`^export 2: 3,000 rows, .*, no longer to ${two}\n$`));
+  expect(await plan()).toMatchObject({ url: one, ...kept, everyMs: 0, tables: ['counts'] });
+  await moving('--stop');
+  await client.table('aging').drop();
+});
+
+test('an export of tables that are all dropped fails; one that has the name again is exported', async () => {
+  const short = (...args: string[]) => run(...args, '--name', 'short');
+  const [one, two] = ['short-1', 'short-2'];
+  const counting = { optimizer: { kind: 'sgd', lr: -1 }, initializer: { kind: 'zeros' } } as const;
+  for (const name of [one, two]) {
+    await client.createTable({ name, dim: 1, ...counting });
+    await client.table(name).push(BigUint64Array.of(5n), Float32Array.of(1));
+  }
+  const made = await short(join(directory, 'short'), '--once', '--tables', `${one},${two}`);
+  expect(made.stdout).toMatch(/^export 1: 2 rows, /);
+  const status = async () => (await kintsugi(['status', '--scheduler', address])).stdout;
+  expect(await status()).not.toContain('the job has no table');
+  await client.table(one).drop();
+  expect((await short('now')).stdout).toMatch(/^export 2: 1 rows, /);
+  expect(await status()).toMatch(/^ {2}short to .*; the job has no table "short-1"$/m);
+  await client.table(two).drop();
+  const none = 'UNKNOWN_TABLE: the job has none of the tables of these exports: short-1, short-2';
+  expect(await short('now')).toMatchObject({ code: 1, said: [`kintsugi: ${none}`] });
+  expect(await short('now')).toMatchObject({ code: 1, said: [`kintsugi: ${none}`] });
+  expect(await status()).toContain(`failed: ${none}`);
+  expect(readdirSync(join(directory, 'short'))).toEqual(expect.not.arrayContaining(['000003']));
+  await client.createTable({ name: two, dim: 2, ...counting });
+  await client.table(two).push(BigUint64Array.of(6n), Float32Array.of(1, 2));
+  expect((await short('now')).stdout).toMatch(/^export \d+: 1 rows, /);
+  const served = await openExport(join(directory, 'short'));
+  onTestFinished(() => served.close());
+  expect([...served.pull(two, BigUint64Array.of(6n))]).toEqual([1, 2]);
+  await client.table(two).drop();
+  await short('--stop');
 });
 
 test('what cannot be is refused', async () => {

@@ -1,6 +1,12 @@
 import { expect, test } from 'vitest';
 import { PLACE_TRIED_ENV } from '../../src/cli/checkpoint-flags.js';
-import { embeddingOptimizer, modelOption, optimizerSpec, policyOf } from '../../src/cli/flags.js';
+import {
+  embeddingOptimizer,
+  modelOption,
+  optimizerSpec,
+  policyOf,
+  scheduleSpec,
+} from '../../src/cli/flags.js';
 import { LIFELINE_ENV } from '../../src/cli/lifetime.js';
 import { workerArgs } from '../../src/cli/local.js';
 import { ages, duration, integer, part, positive, seconds, size } from '../../src/cli/values.js';
@@ -98,7 +104,8 @@ test('integers have a range', () => {
 
 test('rates are finite and above zero', () => {
   expect(positive('--lr')('1e-3')).toBe(0.001);
-  for (const text of ['0', '-1', '', 'x', 'Infinity']) {
+  expect(['1', '.5', '5.', '+2', '1E3', ' 7 '].map(positive('--lr'))).toEqual([1, 0.5, 5, 2, 1000, 7]);
+  for (const text of ['0', '-1', '', 'x', 'Infinity', '0x10', '0b1', '0o7', '1_000', '1e', '.', '1e999']) {
     expect(() => positive('--lr')(text), text).toThrow(expect.objectContaining(refusal));
   }
 });
@@ -112,6 +119,10 @@ test('model options become numbers and booleans where they are some', () => {
     d: 'x=y',
   });
   expect(() => modelOption('a')).toThrow(expect.objectContaining(refusal));
+  // Names of columns may look like numbers of a program.
+  for (const text of ['0x10', 'Infinity', ' ']) expect(modelOption(`a=${text}`)).toEqual({ a: text });
+  expect(() => embeddingOptimizer({ optimizer: 'adam', lr: 1e-60 })).toThrow(/lr .* not 1e-60/);
+  expect(() => scheduleSpec('cosine,steps=0x10')).toThrow(expect.objectContaining(refusal));
 });
 
 test('every optimizer has its constants', () => {

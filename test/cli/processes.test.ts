@@ -51,9 +51,9 @@ async function gone(pids: readonly number[]): Promise<void> {
   while (pids.some(runs)) await new Promise((resolve) => setImmediate(resolve));
 }
 
-const flags = (address: string, n: number, host: string) => [
+const flags = (address: string, n: number, host: string, timeout = '60s') => [
   ...['ps', '--scheduler', address, '--processes', String(n), '--name', host, '--host-label', host],
-  ...['--connect-timeout', '60s'],
+  ...['--connect-timeout', timeout],
 ];
 
 test('a PS that is killed is started again, and nothing is lost; SIGTERM drains all', async () => {
@@ -131,7 +131,7 @@ test('none survives the SIGKILL of the supervisor', async () => {
 }, 120_000);
 
 test('what one refuses at its start ends all, with its code', async () => {
-  const a = await role([...flags('127.0.0.1:1', 2, 'a'), '--connect-timeout', '1s']).ended;
+  const a = await role(flags('127.0.0.1:1', 2, 'a', '1s')).ended;
   expect(a.code).toBe(2);
   expect(a.said.join()).toMatch(/^kintsugi: UNREACHABLE: a-[01]: /);
   const b = await role([...flags('127.0.0.1:1', 2, 'b'), '--listen', '127.0.0.1:65535']).ended;

@@ -1,7 +1,9 @@
 /** Settings of tables that change while a job goes on: by `table set`, and by the flags of a worker. */
+
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
+import { withoutFlags } from '../../src/common/arguments.js';
 import type { OptimizerExtras } from '../../src/engine/optimizers.js';
 import { type Client, connect, digest } from '../../src/index.js';
 import { withoutEarlier } from '../../src/protocol/settings.js';
@@ -46,7 +48,10 @@ async function startJob(): Promise<Job> {
   return {
     ...{ directory, client, nodes },
     run: (...args) => kintsugi([...args, ...at]),
-    worker: (...flags) => started(['worker', ...at, '--data', data, ...model, '--deterministic', ...flags]),
+    worker: (...flags) => {
+      const own = withoutFlags(model, flags);
+      return started(['worker', ...at, '--data', data, ...own, '--deterministic', ...flags]);
+    },
   };
 }
 
@@ -229,12 +234,22 @@ test('what may not change is refused with its field, and its old and new value',
     code: 2,
     said: [expect.stringContaining('BAD_ARGUMENT: table')],
   });
-  for (const args of [['dim=3'], ['lr='], ['lr=x'], ['lr=none'], ['lr=1', 'lr=2'], ['clip-norm=x']])
+  for (const args of [
+    ['dim=3'],
+    ['lr='],
+    ['lr=x'],
+    ['lr=0x10'],
+    ['lr=Infinity'],
+    ['lr=none'],
+    ['lr=1', 'lr=2'],
+    ['clip-norm=x'],
+  ])
     expect((await set(name, ...args)).said).toEqual([expect.stringContaining('must be lr=NUMBER')]);
   for (const [setting, text] of [
     ['lr-schedule=cosine,steps=x', 'lr-schedule must be KIND,NAME=NUMBER'],
     ['lr-schedule=cosine,steps=9', 'schedule stays none and cannot become {"kind":"cosine"'],
     ['clip-norm=0', 'clipNorm must be a number in'],
+    ['lr-schedule=cosine,steps=0x10', 'lr-schedule must be KIND,NAME=NUMBER'],
   ] as const)
     expect((await set(name, setting)).said).toEqual([expect.stringContaining(text)]);
   expect((await set('nobody', 'lr=1')).said).toEqual([expect.stringContaining('UNKNOWN_TABLE')]);

@@ -247,8 +247,18 @@ describe('kintsugi replica', () => {
     await ready(await replica('--max-age', '24h', '--tables', 'timed'));
     const waits = await replica('--tables', 'timed,soon');
     await waits.running.line((text) => text.includes('the job has no table \\"soon\\"'));
+    await statusWhere(client, 'its report', ({ replicas = [] }) =>
+      replicas.some((each) => each.tables?.[1] === 'soon'),
+    );
+    const { stdout } = await kintsugi(['status', '--scheduler', cluster.address]);
+    expect(stdout).toContain(`is not ready: the job has no table "soon"\n`);
     await client.createTable({ name: 'soon', ...COUNTING });
     await record(waits.running, 'replica.ready');
+    // No policy comes to a table that is there.
+    expect(await kintsugi([...late, '--tables', 'soon'])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('fits no table, as none of these has a policy: soon'),
+    });
   });
 
   it('has a token of its own for pulls: neither that of the job nor that of metrics', async () => {

@@ -99,3 +99,37 @@ test('recoveries, dead nodes and losses are told', () => {
   expect(text).toContain('beyond repair: group 0 shard 1, 5 blocks, 7 rows');
   expect(text).toMatch(/ps-0 .* dead +gone .* 2\.0 KiB/);
 });
+
+test('a replica whose flags fit no table is not ready, and it is said why', () => {
+  const plain = { name: 'plain', pool: 'embedding', dim: 4, optimizer: 'sgd' };
+  const replica = {
+    ...{ id: 1, address: 'r:1', shards: 12, complete: 12, lagMs: 3, behind: 0 },
+    share: [1, 1] as [number, number],
+  };
+  const rendered = (more: object) =>
+    renderStatus({
+      ...{ job: 'j', epoch: 7, redundancy: 'full', reasons: [], warnings: [], nodes: [], pools: [] },
+      ...{
+        tables: [{ ...plain, name: 'items', policy: { ttl: 5 } }, plain],
+        recoveries: [],
+        unrecoverable: [],
+      },
+      scaling: { wanted: 3, serving: 3, changes: [] },
+      replicas: [{ ...replica, ...more }],
+    });
+  for (const more of [{}, { tables: ['items'] }, { tables: ['items', 'plain'], served: { maxAge: 5 } }]) {
+    expect(rendered(more)).toMatch(/^r:1 .* 12 +12 +3 ms/m);
+    expect(rendered(more)).not.toContain('not ready');
+  }
+  for (const [more, why] of [
+    [{ tables: ['items', 'typo'] }, 'the job has no table "typo"'],
+    [{ served: { maxAgeSeconds: 9 } }, 'an age of 9 seconds fits no table: those with a policy count steps'],
+    [
+      { tables: ['plain'], served: { minFrequency: 3 } },
+      'a frequency of 3 fits no table, as none of these has a policy: plain',
+    ],
+  ] as const) {
+    expect(rendered(more)).toMatch(/^r:1 .* 0 +12 +3 ms/m);
+    expect(rendered(more)).toContain(`replica r:1 is not ready: ${why}\n`);
+  }
+});

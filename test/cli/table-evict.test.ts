@@ -117,17 +117,36 @@ test('rows that would go are counted by reason, and none goes', async () => {
     [['items', '--dry-run', '--table-policy', 'evict=ttl(0)'], /^kintsugi: BAD_ARGUMENT: --table-policy /],
     [['items', '--dry-run', '--time', '5'], /^kintsugi: BAD_ARGUMENT: --time must be a time like 30m/],
     [['items', '--dry-run', '--time', '5h'], /rows in steps: it takes steps, not seconds/],
-    [['items', '--dry-run', '--table-policy', 'evict=ttl(5h)'], /rows in steps: ttls of another policy are/],
-    [['timed', '--dry-run', '--table-policy', 'evict=ttl(5)'], /rows in seconds: ttls of another policy are/],
+    [
+      ['items', '--dry-run', '--table-policy', 'evict=ttl(5h)'],
+      /the ages of its rows are steps: ttls of seconds need a table/,
+    ],
+    [['timed', '--dry-run', '--table-policy', 'evict=ttl(5)'], /the ages of its rows are seconds from its/],
     [['timed', '--dry-run', '--steps', '5'], /rows in seconds: it takes seconds, not steps/],
   ];
   for (const [args, message] of refused)
     expect((await kintsugi(['table', 'evict', ...args, ...to])).stderr).toMatch(message);
+  // Policies that the table can never have, in the words of `table set`.
+  for (const [name, text] of [
+    ['items', 'admit=bloom(2)'],
+    ['items', 'evict=maxRows(9),evict=score'],
+    ['items', 'evict=ttl(5h)'],
+    ['timed', 'evict=maxRows(10)'],
+    ['plain', 'evict=ttl(5)'],
+  ] as const) {
+    const [counted, set] = await Promise.all([
+      kintsugi(['table', 'evict', name, '--dry-run', '--table-policy', text, ...to]),
+      kintsugi(['table', 'set', name, '--table-policy', text, ...to]),
+    ]);
+    expect(set.stderr).toMatch(/^kintsugi: BAD_ARGUMENT: table "/);
+    expect([counted.code, counted.stderr]).toEqual([2, set.stderr]);
+  }
   const { stdout: timed } = await kintsugi(['table', 'evict', 'timed', '--dry-run', '--time', '24h', ...to]);
   expect(timed).toMatch(/^policy +evict=ttl\(60s\)$/m);
   expect(timed).toMatch(/^as if 86,400 seconds passed in which no row is seen$/m);
-  const inSeconds = await plannedEvictions(client, 'timed', { policy: { maxRows: 5 }, seconds: 7 });
-  expect(inSeconds).toMatchObject({ policy: { maxRows: 5 }, steps: 0, seconds: 7, rows: 0 });
+  const few = { ttl: 99, maxRows: 5, clock: 'seconds' } as const;
+  const inSeconds = await plannedEvictions(client, 'timed', { policy: few, seconds: 7 });
+  expect(inSeconds).toMatchObject({ policy: few, steps: 0, seconds: 7, rows: 0 });
   const wrong = await rejection(plannedEvictions(client, 'items', { policy: { ttl: 0 } }));
   expect(wrong).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('policy: ttl') });
 });

@@ -163,8 +163,8 @@ export interface View {
   /** At most {@link MAX_REASONS}. */
   lost?: { pool: string; group: number; index: number; rows: number; saved?: string }[];
   tables?: TablesView | undefined;
-  /** At most {@link MAX_REPLICAS}. */
-  replicas?: ReplicaStatus[];
+  /** At most {@link MAX_REPLICAS}. `unfit`: why it is not ready, whatever it holds. */
+  replicas?: (ReplicaStatus & { unfit?: string })[];
   /** This and what follows, absent: not known yet, because rates need two looks. */
   load?: LoadView | undefined;
   nodeLoads?: Record<number, ShownLoad>;

@@ -11,6 +11,7 @@ import { Observer } from '../../library/observe/observer.js';
 import { statusIn } from '../../library/tools/scaling.js';
 import type { ClusterMap } from '../../protocol/map.js';
 import type { JobStatus, PlanStatus } from '../../protocol/messages.js';
+import { unfitProblem } from '../../protocol/saving.js';
 import { Filling, hostsOf, jobOf, recoveriesOf, type SeenJob, WholeParities } from './cells.js';
 import { Happened } from './happened.js';
 import { hotShards, loadOf, nodeLoads, type RunView, runView } from './load.js';
@@ -112,7 +113,10 @@ export class PageWatch implements SnapshotSource {
       saving: (status.saving ?? []).map((plan) => this.withLast(plan)),
       restoring: status.restoring,
       lost: lostOf(seen),
-      replicas: (status.replicas ?? []).slice(0, MAX_REPLICAS),
+      replicas: (status.replicas ?? []).slice(0, MAX_REPLICAS).map((replica) => {
+        const unfit = unfitProblem(replica, status.tables);
+        return { ...replica, ...(unfit !== undefined && { unfit }) };
+      }),
       tables: this.tables.view,
       ...this.counted,
     };

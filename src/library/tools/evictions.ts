@@ -5,19 +5,18 @@ import { loadNative } from '../../engine/native.js';
 import {
   decayedSightings,
   type FrequencyPolicy,
-  hasTtl,
   policyOfShard,
   type TablePolicy,
 } from '../../engine/policies.js';
-import { policyProblem } from '../../engine/policy-checks.js';
 import { shardCount } from '../../protocol/map.js';
+import { policyChangeProblem } from '../../protocol/policy-changes.js';
 import type { Client } from '../client/client.js';
 import { poolOfTable } from '../client/scan.js';
 import { showTable } from './tables.js';
 
 /** Options of {@link plannedEvictions}. */
 export interface PlannedEvictionsOptions {
-  /** Default: the policy of the table. */
+  /** Default: the policy of the table. Another one is a policy that the table could have. */
   policy?: TablePolicy | undefined;
   /** As if so many steps had passed in which no row was seen. Default: 0. For tables that count steps. */
   steps?: number | undefined;
@@ -70,8 +69,8 @@ const PLANNED_OPTIONS = {
  * const { rows, expired, rare } = await plannedEvictions(client, 'items', { policy: { ttl: 5000 } });
  * ```
  * @throws BAD_ARGUMENT for a table without a policy, whose rows have neither age nor sightings, for a policy
- * that is not valid, and for steps, seconds or ttls that are not counted as the table counts; UNKNOWN_TABLE,
- * ABORTED, CLOSED
+ * that the table cannot have, as `set` of the table, and for steps or seconds that are not counted as the
+ * table counts; UNKNOWN_TABLE, ABORTED, CLOSED
  */
 export async function plannedEvictions(
   client: Client,
@@ -114,20 +113,18 @@ export async function plannedEvictions(
 function checkedPlan(
   name: string,
   own: TablePolicy | undefined,
-  { policy = own, steps, seconds }: PlannedEvictionsOptions,
+  { policy: given, steps, seconds }: PlannedEvictionsOptions,
 ): { policy: TablePolicy; passed: number } {
   const bad = (message: string): KintsugiError => new KintsugiError('BAD_ARGUMENT', message);
   checkInteger('plannedEvictions: steps', steps ?? 0, 0);
   checkInteger('plannedEvictions: seconds', seconds ?? 0, 0);
-  const problem = policyProblem(policy);
-  if (problem) throw bad(`plannedEvictions: ${problem}`);
-  if (!own || !policy) throw bad(`table "${name}" has no policy: its rows have neither an age nor sightings`);
+  const problem = given && policyChangeProblem(own, given);
+  if (problem) throw bad(`table "${name}": ${problem}`);
+  if (!own) throw bad(`table "${name}" has no policy: its rows have neither an age nor sightings`);
   const counts = `table "${name}" counts the ages of its rows in ${own.clock ?? 'steps'}`;
-  if (hasTtl(policy) && policy.clock !== own.clock)
-    throw bad(`${counts}: ttls of another policy are counted so, too`);
   if (own.clock && steps) throw bad(`${counts}: it takes seconds, not steps`);
   if (!own.clock && seconds) throw bad(`${counts}: it takes steps, not seconds`);
-  return { policy, passed: (own.clock ? seconds : steps) ?? 0 };
+  return { policy: given ?? own, passed: (own.clock ? seconds : steps) ?? 0 };
 }
 
 /** Why a row goes. `refused`: it stays and is not admitted. Undefined: it stays. */

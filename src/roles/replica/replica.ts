@@ -197,11 +197,10 @@ class Replica implements RunningReplica {
     return `a shard is ${Math.round(lagMs)} ms old, at most ${this.maxLagMs} are allowed`;
   }
 
-  /** Why thresholds of ages fit none of the tables that are served, which may come later. */
+  /** Why thresholds fit none of the tables that are served, which may come later. */
   private get misfit(): string | undefined {
     const { tables, served = {} } = this.options;
-    const all = this.core?.map.tables ?? [];
-    return servedProblem(served, tables ? all.filter(({ name }) => tables.includes(name)) : all);
+    return servedProblem(served, this.core?.map.tables ?? [], tables);
   }
 
   /** Why its flags fit no table of the job as it is now. */

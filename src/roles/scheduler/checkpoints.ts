@@ -2,6 +2,7 @@
  * Checkpoints, as the process of a scheduler makes them: it writes manifests, looks up what a place has
  * before a plan for it is taken, and has a last checkpoint made before an orderly end.
  */
+import { KintsugiError } from '../../common/errors.js';
 import { within } from '../../common/waiting.js';
 import type { PublishAnswer, SchedulerEffect, SchedulerInput } from '../../core/scheduler/ledger.js';
 import type { Logger } from '../../net/log.js';
@@ -42,7 +43,16 @@ export class Checkpoints {
   }
 
   publish(effect: SchedulerEffect & { kind: 'publish' }): void {
-    this.publisher.publish(effect);
+    this.publisher.publish(effect, this.emptyProblem(effect));
+  }
+
+  /** An export of no table would hide from its readers that all that it names are gone. */
+  private emptyProblem({ url, draft }: SchedulerEffect & { kind: 'publish' }): KintsugiError | undefined {
+    if (draft.kind !== 'export' || draft.tables.length > 0) return undefined;
+    const names = this.host.plans()?.find((plan) => plan.url === url)?.tables;
+    if (!names) return undefined;
+    const text = `the job has none of the tables of these exports: ${names.join(', ')}`;
+    return new KintsugiError('UNKNOWN_TABLE', text);
   }
 
   /** True: the message waits until it is known what its place has. */

@@ -40,10 +40,12 @@ export class Publisher {
     private readonly answer: (answer: PublishAnswer) => void,
   ) {}
 
-  publish({ token, url, keep, ageMs, draft }: PublishOrder): void {
+  /** @param problem why there is nothing to publish: the answer is a failure */
+  publish({ token, url, keep, ageMs, draft }: PublishOrder, problem?: KintsugiError): void {
     // The time is taken once: a write that is repeated has the same content.
     const complete = { ...draft, createdAt: new Date(Date.now() - ageMs).toISOString() };
     const work = async () => {
+      if (problem) throw problem;
       const place = await this.places.at(url);
       const { signal } = this.places;
       // The checkpoint that this one adds to: the newest one that was published here, or else by an earlier

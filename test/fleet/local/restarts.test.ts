@@ -128,7 +128,7 @@ test('what each process is told', () => {
     [0, 1, 2].map((i) => ({
       name: `a-${i}`,
       args: [
-        ...['ps', '--standby', '--memory', '3001', '--host-label', 'rack', '--memory', '1000'],
+        ...['ps', '--standby', '--host-label', 'rack', '--memory', '1000'],
         ...['--name', `a-${i}`, '--listen', `10.0.0.1:${7078 + i}`],
       ],
     })),
@@ -136,6 +136,23 @@ test('what each process is told', () => {
   const free = processesOf({ ...flags, listen: '127.0.0.1:0', memory: 0, advertise: '10.0.0.9:80' }, argv);
   expect(free[2]!.args.slice(-6)).toEqual([
     ...['--name', 'a-2', '--listen', '127.0.0.1:0', '--advertise', '10.0.0.9:82'],
+  ]);
+  // Each flag is given once, whatever the form in which it was given.
+  const forms = [
+    'node',
+    'main.js',
+    'ps',
+    '--name=a',
+    '--listen',
+    '127.0.0.1:0',
+    '--advertise',
+    'far',
+    '--standby',
+  ];
+  const [one] = processesOf({ ...flags, listen: '127.0.0.1:0', memory: 0, advertise: 'far' }, forms);
+  expect(one!.args).toEqual([
+    ...['ps', '--standby', '--host-label', 'rack', '--name', 'a-0', '--listen', '127.0.0.1:0'],
+    ...['--advertise', 'far'],
   ]);
   expect(processesOf({ ...flags, processes: 0 }, argv).length).toBeGreaterThan(0);
   expect(() => processesOf({ ...flags, listen: '127.0.0.1:65534' }, argv)).toThrow(

@@ -79,6 +79,19 @@ describe('a new job', () => {
     expect(pods.at(-1)!.spec.containers![0]!.args!.slice(-4)).toEqual(args);
   });
 
+  it('leaves out a flag that the job gives itself: a flag is given once', () => {
+    const args = ['--drain-timeout', '90s', '--connect-timeout=5s', '--limit', 'retryMs=9'];
+    const [ps] = created(reconcile(observedOf({ job: jobOf({ ps: { args } }) }))) as unknown as Pod[];
+    const all = ps!.spec.containers![0]!.args!;
+    expect(all.slice(-args.length)).toEqual(args);
+    expect(all.filter((arg) => arg.startsWith('--drain-timeout'))).toEqual(['--drain-timeout']);
+    expect(all.filter((arg) => arg.startsWith('--connect-timeout'))).toEqual(['--connect-timeout=5s']);
+    expect(all).not.toContain('45s');
+    expect(all).toEqual(
+      expect.arrayContaining(['--scheduler', '$(KINTSUGI_SCHEDULER)', '--name', '$(POD_NAME)']),
+    );
+  });
+
   it('keeps what the template of a role says, and has its flags behind its own', () => {
     const container = {
       name: 'kintsugi',

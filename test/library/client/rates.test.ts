@@ -46,6 +46,23 @@ describe('a rate that is set', () => {
     },
   );
 
+  it('is not one that single precision rounds to 0, also of a new table; 0 and others are', async () => {
+    const refusal = (name: string) => ({
+      code: 'BAD_ARGUMENT',
+      message: expect.stringMatching(new RegExp(`${name} must be 0, or .* not 1e-60`)),
+    });
+    const table = await create({ kind: 'adam', lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8 });
+    expect(await rejection(table.set({ lr: 1e-60 }))).toMatchObject(refusal('lr'));
+    expect(await rejection(create({ kind: 'sgd', lr: 1e-60 }))).toMatchObject(refusal('lr'));
+    const tiny = create({ kind: 'adam', lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-60 });
+    expect(await rejection(tiny)).toMatchObject(refusal('eps'));
+    expect(table.spec.optimizer.lr).toBe(0.1);
+    for (const lr of [0, 1e-45, 1e-38]) {
+      await table.set({ lr });
+      expect(table.spec.optimizer.lr).toBe(lr);
+    }
+  });
+
   it('is that of every client, and of tables that they hold already', async () => {
     const table = await create({ kind: 'sgd', lr: -1 });
     const { name, dim, optimizer, seed } = table.spec;

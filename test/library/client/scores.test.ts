@@ -69,7 +69,7 @@ it('rows of the lowest score make room, in all places where the rows are', async
   expect((await keysIn(job, 'items')).some((key) => back.includes(key))).toBe(false);
   await table.push(back, ones(back));
   expect(await scoresOf(job, back)).toEqual([0, 0, 0]);
-  expect(await plannedEvictions(job, 'items', { policy: { maxRows: 1 } })).toMatchObject({
+  expect(await plannedEvictions(job, 'items', { policy: { maxRows: 1, score: true } })).toMatchObject({
     displaced: MOST - 4,
   });
   expect(await checkParity(job)).toMatchObject({ blocksUnprotected: 0, mismatched: 0 });

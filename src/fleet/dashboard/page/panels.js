@@ -207,7 +207,8 @@ export function Checkpoints({ saving = [], lost = [], allLost, isKnown, restoreC
 
 const MOST_REPLICAS = 20;
 
-const Replica = ({ address, share: [part, of], tables, served, shards, complete, lagMs, behind }) => {
+const Replica = ({ address, share: [part, of], tables, served, shards, unfit, ...state }) => {
+  const { complete, lagMs, behind } = state;
   const { minFrequency, maxAge, maxAgeSeconds } = served ?? {};
   const rows = [
     minFrequency && `rows seen ${plural(minFrequency, 'time')}`,
@@ -223,6 +224,7 @@ const Replica = ({ address, share: [part, of], tables, served, shards, complete,
       right=${`${count(complete)} of ${plural(shards, 'shard')}`}
     />
     <p class="dim">${complete > 0 ? age : 'nothing yet'}, ${plural(behind, 'batch', 'batches')} behind</p>
+    ${unfit && html`<p class="warning">not ready: ${unfit}</p>`}
   </div>`;
 };
 

@@ -145,6 +145,12 @@ function flagsOf(job: TrainingJob, role: PodRole, start: Beginning): string[] {
   }
 }
 
+/** The flags of the operator but for those that the job gives itself, because a flag is given once. */
+function without(given: readonly string[], flags: readonly string[]): string[] {
+  const names = new Set(given.filter((arg) => arg.startsWith('--')).map((arg) => arg.split('=', 1)[0]));
+  return flags.filter((arg, i) => !names.has(arg) && !names.has(flags[i - 1]));
+}
+
 const PORTS: Record<PodRole, number> = { scheduler: SCHEDULER_PORT, ps: PS_PORT, worker: WORKER_PORT };
 
 /** The container of a role, as it is where the template says nothing. */
@@ -158,7 +164,7 @@ function containerOf(job: TrainingJob, role: PodRole, start: Beginning): Contain
     image: spec.image,
     ...(spec.imagePullPolicy === undefined ? {} : { imagePullPolicy: spec.imagePullPolicy }),
     command: command ?? ['kintsugi'],
-    args: own ? [...flagsOf(job, role, start), ...tlsFlags(job), ...more] : more,
+    args: own ? [...without(more, [...flagsOf(job, role, start), ...tlsFlags(job)]), ...more] : more,
     ...(own
       ? {
           ports: [{ name: 'http', containerPort: PORTS[role] }],
