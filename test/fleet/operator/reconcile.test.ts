@@ -73,6 +73,17 @@ describe('a new job', () => {
     expect(reconcile(observed)).toEqual([]);
   });
 
+  it('without workers is Running when it has formed', () => {
+    const job = jobOf({ worker: { replicas: 0 } });
+    const first = observedOf({ job });
+    const then = step(first, reconcile(first));
+    const forming = { ...then, report: reportOf(then.pods, { redundancy: 'forming' }) };
+    expect(statusOf(step(forming, reconcile(forming))).phase).toBe('Pending');
+    const observed = running(job);
+    expect(statusOf(observed)).toMatchObject({ phase: 'Running', ps: '4/4', workers: '0/0' });
+    expect(reconcile(observed)).toEqual([]);
+  });
+
   it('hands the policy of tables on to workers, in one argument', () => {
     const args = ['--data', 'train.tsv', '--table-policy', 'admit=counter(2),evict=ttl(2000)'];
     const pods = created(reconcile(observedOf({ job: jobOf({ worker: { args } }) }))) as unknown as Pod[];

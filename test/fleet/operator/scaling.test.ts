@@ -194,6 +194,12 @@ describe('a ScaleOut of PS', () => {
     expect([gone.scalers, psOf(gone).length]).toEqual([[], 5]);
   });
 
+  it('grows a job without workers', () => {
+    const workerless = jobOf({ worker: { replicas: 0 }, ps: { replicas: 5 } });
+    const begun = withScalers([out(1)], workerless);
+    expect([phase(begun), psOf(begun).length]).toEqual(['Scaling', 6]);
+  });
+
   it('over the maximum is refused, with a sentence', () => {
     const over = withScalers([out(3)], job);
     expect(over.scalers![0]!.status).toMatchObject({

@@ -8,8 +8,10 @@ import {
   created,
   deleted,
   jobOf,
+  lived,
   names,
   observedOf,
+  reportOf,
   running,
   START,
   schedulerPod,
@@ -134,6 +136,64 @@ describe('a job that is suspended', () => {
     const begun = pass(suspended({ ...observed, now: START + 9000 }, false));
     expect(begun.job.status).toMatchObject({ startPs: 4, startTime: '2026-01-01T00:00:09Z' });
     expect(created(reconcile(suspended(observed, false)))).toHaveLength(6);
+  });
+});
+
+describe('a job without a scheduler that answers', () => {
+  const unready = (observed: ObservedJob, isGone: (name: string) => boolean): ObservedJob => ({
+    ...observed,
+    report: undefined,
+    pods: observed.pods.map((pod) => (isGone(pod.metadata.name) ? lived(pod, { ready: false }) : pod)),
+  });
+  const isScheduler = (name: string) => name === scheduler.metadata.name;
+  const placeOf = (observed: ObservedJob) =>
+    actionsOf(reconcile(observed), 'status')[0]?.status.suspended ?? observed.job.status!.suspended;
+  /** Its workers never were ready. `given`: the job; `formed`: whether its PS were. */
+  const beginning = (given: Parameters<typeof jobOf>[0], formed: boolean): ObservedJob => {
+    const first = pass(observedOf({ job: jobOf({ checkpoint, ...given }) }));
+    const pods = [...first.pods, scheduler].map((pod) =>
+      formed && !pod.metadata.name.includes('worker') ? pod : lived(pod, { ready: false }),
+    );
+    return pass({ ...first, pods });
+  };
+  const workerless = { worker: { replicas: 0 } };
+
+  it('has trained nothing where it never formed', () => {
+    for (const given of [{}, workerless]) {
+      const observed = pass(suspended(beginning(given, false)));
+      expect(placeOf(unready(observed, () => true))).toEqual({ place: '' });
+    }
+  });
+
+  it.each([
+    ['whose PS serve', isScheduler],
+    ['whose PS served once', () => true],
+  ])('and %s keeps what was trained', (_, isGone) => {
+    for (const given of [{}, workerless]) {
+      const before = beginning(given, true);
+      expect(before.job.status).toMatchObject({ phase: 'Pending' });
+      const observed = pass(suspended(unready(before, isGone)));
+      expect(placeOf(observed)).toBeUndefined();
+      const actions = reconcile(pass(observed));
+      expect(placeOf(pass(observed))).toBeUndefined();
+      expect(deleted(actions)).toEqual([]);
+      // When it answers a checkpoint is made, whatever was known before.
+      const answers = { ...observed, report: reportOf(observed.pods) };
+      expect(actionsOf(reconcile(pass(answers)), 'checkpoint')).toHaveLength(1);
+    }
+  });
+
+  it('has trained nothing in a life that never formed, whatever the one before did', () => {
+    let observed = pass(suspended(scheduled()));
+    expect(observed.job.status).toMatchObject({ formed: true });
+    observed = pass({ ...observed, saved: { generation: 2, at: START, underWay: false, number: 4 } });
+    observed = pass({ ...observed, pods: [], report: undefined });
+    observed = pass(pass(suspended(observed, false)));
+    expect(observed.job.status).toMatchObject({ life: 2, phase: 'Pending' });
+    expect(observed.job.status).not.toHaveProperty('formed');
+    observed = { ...observed, pods: observed.pods.map((pod) => lived(pod, { ready: false })) };
+    observed = pass(suspended({ ...observed, saved: undefined }));
+    expect(placeOf(pass(observed))).toEqual({ place: '/shared/movies' });
   });
 });
 

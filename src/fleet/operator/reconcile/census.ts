@@ -71,7 +71,7 @@ function stateOf(pod: Pod, { nodes, report }: Pick<ObservedJob, 'nodes' | 'repor
 }
 
 /** Whether its process serves. Whether the Pod is ready depends on gates, too. */
-function isReady(conditions: readonly ObjectCondition[]): boolean {
+export function isReady(conditions: readonly ObjectCondition[]): boolean {
   const told = (type: string) => conditions.find((one) => one.type === type)?.status;
   return (told('ContainersReady') ?? told('Ready')) === 'True';
 }

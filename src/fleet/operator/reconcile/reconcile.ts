@@ -167,8 +167,8 @@ export function reconcile(seen: ObservedJob): Action[] {
         );
   const pods = goesOn ? [...made, ...tried(observed, census, fixed)] : made;
   const all = [...fixed, ...pods];
-  const ready =
-    queue?.admitted === true && census.worker.length > 0 && allServe(census, goal, schedulersOf(job));
+  const begins = census.worker.length > 0 || wanted.workers === 0;
+  const ready = queue?.admitted === true && begins && allServe(census, goal, schedulersOf(job));
   const steps = queueSteps(observed, queue, {
     ...{ gone: stage === 'suspended', ready, finished: inState(census.worker, 'succeeded').length },
     outcome: over ? endOf(job) : undefined,
