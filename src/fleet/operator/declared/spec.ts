@@ -236,25 +236,27 @@ export const SPEC = object(
       ),
       {},
     ),
-    auth: object('Who may talk to the job.', {
+    auth: object('Who may talk to the job. It may change only while the job is Suspended.', {
       secretName: required(
-        text('Secret with "token" and "nodeToken". Default: one that the operator makes.', { minLength: 1 }),
-      ),
-    }),
-    tls: object('The traffic of the job is encrypted.', {
-      secretName: required(
-        text('Secret with the certificate "tls.crt", "tls.key", and "ca.crt", which has signed it.', {
-          minLength: 1,
-          maxLength: 253,
+        text('Secret with "token" and "nodeToken". Default: one that the operator makes.', {
+          ...{ minLength: 1, maxLength: 253 },
         }),
       ),
-      serverName: text(
-        'Name in the certificate. Default: that of the service, JOB-scheduler.NAMESPACE.svc.',
-        {
-          maxLength: 253,
-        },
-      ),
     }),
+    tls: immutable(
+      object('The traffic of the job is encrypted.', {
+        secretName: required(
+          text('Secret with the certificate "tls.crt", "tls.key", and "ca.crt", which has signed it.', {
+            ...{ minLength: 1, maxLength: 253 },
+          }),
+        ),
+        serverName: text(
+          'Name in the certificate. Default: that of the service, JOB-scheduler.NAMESPACE.svc.',
+          { maxLength: 253 },
+        ),
+      }),
+      'tls of a job is fixed',
+    ),
     metrics: object(
       'Prometheus gets the metrics of the job, by a PodMonitor where the cluster has that kind. Their ' +
         'token is "metricsToken" of the Secret of auth.',
@@ -311,10 +313,6 @@ export const SPEC = object(
     ),
   },
   [
-    {
-      rule: 'has(self.tls) == has(oldSelf.tls) && (!has(self.tls) || self.tls == oldSelf.tls)',
-      message: 'tls of a job is fixed',
-    },
     ...(['minReplicas', 'replicas'] as const).map((count) => {
       const at = `self.replicaSpecs.ps.${count}`;
       return {

@@ -30,7 +30,7 @@ import { planning } from './plan.js';
 import { type Beginning, withSoundTemplates } from './pods.js';
 import { queueingOf, queueSteps } from './queueing.js';
 import { reclaimed } from './reclaim.js';
-import { holding, isHeld, removing, strayRemovals } from './remains.js';
+import { disowned, holding, isHeld, removing, strayRemovals } from './remains.js';
 import { removals } from './removals.js';
 import { firstReport, gathering, lateReport } from './results.js';
 import { sameValue } from './same.js';
@@ -124,7 +124,7 @@ const OURS = `${GROUP}/operator`;
 
 export function reconcile(seen: ObservedJob): Action[] {
   const { managedBy = OURS } = seen.job.spec;
-  if (managedBy !== OURS) return [];
+  if (managedBy !== OURS) return disowned(seen.job, managedBy);
   const sound = withSoundTemplates(seen.job);
   const { job, queue } = queueingOf({ ...seen, job: sound.job });
   const gang = gangProblem(job, seen.extras ?? NONE);

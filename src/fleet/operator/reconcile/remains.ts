@@ -108,6 +108,19 @@ export const strayRemovals = ({ job, pods }: ObservedJob): Action[] =>
     .filter((pod) => isAtPlaceOf(job, pod) || hasRemoved(pod))
     .map((pod) => deletion({ pod }, ENDED_GRACE_SECONDS));
 
+/** An event about keys that stay. */
+function kept({ spec }: TrainingJob, why: string): Action {
+  const place = withoutPassword(spec.scheduler.store.etcd?.url ?? 'etcd');
+  const message = `keys of the job stay in ${place}: ${why}`;
+  return { kind: 'event', type: 'Warning', reason: 'StateKept', message };
+}
+
+/** Lets go of a deleted job that somebody else manages, and that was the operator's before. */
+export function disowned(job: TrainingJob, managedBy: string): Action[] {
+  if (job.metadata.deletionTimestamp === undefined || !isHeld(job)) return [];
+  return [kept(job, `${managedBy} manages it`), { kind: 'hold', held: false }];
+}
+
 /** Takes a deleted job apart, and lets it go when its keys are removed. */
 export function removing(observed: ObservedJob, census: Census): Action[] {
   const { job, now, pods, owned, extras = new Set() } = observed;
@@ -120,9 +133,7 @@ export function removing(observed: ObservedJob, census: Census): Action[] {
   const limit = Date.parse(job.metadata.deletionTimestamp ?? '') + LIMIT_MS;
   const problem = problemOf(pod, now >= limit);
   if (problem !== undefined) {
-    const { url } = job.spec.scheduler.store.etcd!;
-    const message = `keys of the job stay in ${withoutPassword(url)}: ${problem}`;
-    return [{ kind: 'event', type: 'Warning', reason: 'StateKept', message }, free];
+    return [kept(job, problem), free];
   }
   const start = beginningOf(begun(observed, census, 'none'));
   const set = fixturesOf(job, 0, start, 0, extras).filter(

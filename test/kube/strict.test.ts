@@ -1,0 +1,94 @@
+/** Rules of the custom resources, by the API server itself. No operator looks after this namespace. */
+import { expect, it } from 'vitest';
+import { crds } from '../../src/fleet/operator/crds.js';
+import { apply, MINUTES, onKubernetes, run } from './cluster.js';
+
+const NAMESPACE = 'strict';
+const ns = ['-n', NAMESPACE];
+type Given = Record<string, unknown>;
+const jobOf = (name: string, { ps, worker, scheduler, ...spec }: Given = {}) => ({
+  ...{ apiVersion: 'kintsugi.dev/v1alpha1', kind: 'TrainingJob', metadata: { name, namespace: NAMESPACE } },
+  spec: {
+    ...{ image: 'kintsugi:1', code: { k: 2, r: 1 } },
+    replicaSpecs: {
+      ...{ worker: { replicas: 1, ...(worker as Given) }, ps: ps ?? {} },
+      ...(scheduler ? { scheduler } : {}),
+    },
+    ...spec,
+  },
+});
+const told = (done: Promise<string>): Promise<string> =>
+  done.then(
+    () => 'accepted',
+    (error: Error) => error.message,
+  );
+const create = (given: Given): Promise<string> =>
+  told(run('kubectl', ['create', '--dry-run=server', '-f', '-'], JSON.stringify(jobOf('tried', given))));
+const patch = (name: string, spec: Given): Promise<string> =>
+  told(
+    run('kubectl', [...ns, 'patch', 'trainingjob', name, '--type=merge', '-p', JSON.stringify({ spec })]),
+  );
+const phase = (name: string, value: string): Promise<string> =>
+  run('kubectl', [
+    ...[...ns, 'patch', 'trainingjob', name, '--subresource=status', '--type=merge'],
+    ...['-p', JSON.stringify({ status: { phase: value } })],
+  ]);
+
+async function begin(): Promise<void> {
+  await apply(JSON.stringify({ apiVersion: 'v1', kind: 'List', items: crds() }));
+  const names = crds().map(({ metadata }) => `crd/${metadata.name}`);
+  await run('kubectl', ['wait', '--for=condition=Established', '--timeout=60s', ...names]);
+  await apply(JSON.stringify({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } }));
+}
+const end = () => run('kubectl', ['delete', 'namespace', NAMESPACE, '--timeout=60s']);
+
+onKubernetes(
+  () => {
+    it(
+      'fields that are fixed can be neither added, changed nor taken away',
+      async () => {
+        const fields: [name: string, one: unknown, other: unknown, says: string][] = [
+          ['groups', 2, 3, 'groups are fixed'],
+          ['managedBy', 'a.dev/x', 'a.dev/y', 'managedBy of a job is fixed'],
+          ['tls', { secretName: 'a' }, { secretName: 'b' }, 'tls of a job is fixed'],
+          ['auth', { secretName: 'a' }, { secretName: 'b' }, 'auth of a job is fixed while it is not Suspended'],
+        ];
+        await apply(JSON.stringify(jobOf('bare')));
+        await apply(JSON.stringify(jobOf('full', Object.fromEntries(fields))));
+        for (const [name, one, other, says] of fields) {
+          expect(await patch('bare', { [name]: one })).toContain(says);
+          expect(await patch('full', { [name]: other })).toContain(says);
+          expect(await patch('full', { [name]: null })).toContain(says);
+          expect(await patch('full', { [name]: one })).toBe('accepted');
+        }
+        for (const name of ['code', 'failureDomain', 'scheduler'] as const) {
+          const other = { code: { k: 3, r: 1 }, failureDomain: 'zone', scheduler: { store: { size: '2Gi' } } };
+          expect(await patch('bare', { [name]: other[name] })).toContain('fixed');
+        }
+        // The rest may change.
+        expect(await patch('full', { image: 'kintsugi:2' })).toBe('accepted');
+      },
+      MINUTES,
+    );
+
+    it(
+      'auth may change while the job is suspended',
+      async () => {
+        await apply(JSON.stringify(jobOf('paused', { auth: { secretName: 'a' } })));
+        await phase('paused', 'Running');
+        const suspend = { runPolicy: { suspend: true } };
+        expect(await patch('paused', { ...suspend, auth: { secretName: 'b' } })).toContain('auth of a job');
+        expect(await patch('paused', suspend)).toBe('accepted');
+        expect(await patch('paused', { auth: { secretName: 'b' } })).toContain('auth of a job');
+        await phase('paused', 'Suspended');
+        expect(await patch('paused', { auth: { secretName: 'b' } })).toBe('accepted');
+        expect(await patch('paused', { auth: null })).toBe('accepted');
+        await phase('paused', 'Pending');
+        expect(await patch('paused', { auth: { secretName: 'a' } })).toContain('auth of a job');
+      },
+      MINUTES,
+    );
+  },
+  { begin, end },
+);
+
