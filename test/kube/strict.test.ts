@@ -6,6 +6,7 @@ import { apply, MINUTES, onKubernetes, run } from './cluster.js';
 const NAMESPACE = 'strict';
 const ns = ['-n', NAMESPACE];
 type Given = Record<string, unknown>;
+type Stored = { spec: { replicaSpecs: { ps: { template: object } } } };
 const jobOf = (name: string, { ps, worker, scheduler, ...spec }: Given = {}) => ({
   ...{ apiVersion: 'kintsugi.dev/v1alpha1', kind: 'TrainingJob', metadata: { name, namespace: NAMESPACE } },
   spec: {
@@ -24,6 +25,9 @@ const told = (done: Promise<string>): Promise<string> =>
   );
 const create = (given: Given): Promise<string> =>
   told(run('kubectl', ['create', '--dry-run=server', '-f', '-'], JSON.stringify(jobOf('tried', given))));
+/** Applied on the server, which gets every null. */
+const onServer = (name: string, given: Given): Promise<string> =>
+  told(run('kubectl', ['apply', '--server-side', '-f', '-'], JSON.stringify(jobOf(name, given))));
 const patch = (name: string, spec: Given): Promise<string> =>
   told(
     run('kubectl', [...ns, 'patch', 'trainingjob', name, '--type=merge', '-p', JSON.stringify({ spec })]),
@@ -85,6 +89,43 @@ onKubernetes(
         expect(await patch('paused', { auth: null })).toBe('accepted');
         await phase('paused', 'Pending');
         expect(await patch('paused', { auth: { secretName: 'a' } })).toContain('auth of a job');
+      },
+      MINUTES,
+    );
+
+    it(
+      'mode "Job" says what its Pods reach: null is no list, whoever drops it',
+      async () => {
+        const says = 'networkPolicy.egress says what the Pods of mode "Job" reach';
+        for (const egress of [undefined, null]) {
+          const open = { networkPolicy: { mode: 'Job', ...(egress === undefined ? {} : { egress }) } };
+          expect(await create(open)).toContain(says);
+          const text = JSON.stringify(jobOf('tried', open));
+          expect(await told(apply(text))).toContain(says);
+          expect(await onServer('tried', open)).toMatch(/networkPolicy/);
+        }
+        for (const egress of [[], [{}], [{ ports: [{ port: 443 }] }]])
+          expect(await create({ networkPolicy: { mode: 'Job', egress } })).toBe('accepted');
+        expect(await create({ networkPolicy: { egress: [] } })).toContain('need mode "Job"');
+        expect(await create({})).toBe('accepted');
+      },
+      MINUTES,
+    );
+
+    it(
+      'null takes a field of a template away, where kubectl does not drop it',
+      async () => {
+        const main = { name: 'kintsugi', env: null, readinessProbe: null, securityContext: null };
+        const spec = { securityContext: null, affinity: null, volumes: null, containers: [main] };
+        const given = { ps: { template: { spec } } };
+        expect(await create(given)).toBe('accepted');
+        expect(await onServer('nulls', given)).toBe('accepted');
+        const stored = JSON.parse(await run('kubectl', [...ns, 'get', 'tj', 'nulls', '-o', 'json'])) as Stored;
+        expect(stored.spec.replicaSpecs.ps.template).toEqual({ spec });
+        const sized = { ...main, resources: null };
+        expect(await onServer('sized', { worker: { template: { spec: { containers: [sized] } } } })).toBe(
+          'accepted',
+        );
       },
       MINUTES,
     );

@@ -223,7 +223,7 @@ export const SPEC = object(
           }),
           egress: list(
             'What its Pods reach besides each other and DNS: rules of a NetworkPolicy, for etcd, object ' +
-              'stores and data. Absent: everything.',
+              'stores and data. Mode "Job" needs it: [{}] is everything.',
             open<object>(''),
           ),
         },
@@ -231,6 +231,13 @@ export const SPEC = object(
           {
             rule: "self.mode == 'Job' || !(has(self.prometheus) || has(self.egress))",
             message: 'prometheus and egress need mode "Job"',
+          },
+          {
+            // kubectl drops a null, so "egress:" with nothing behind it looks as if it were not there.
+            rule: "has(self.egress) || !has(self.mode) || self.mode != 'Job'",
+            message:
+              'networkPolicy.egress says what the Pods of mode "Job" reach: [] is each other and DNS, ' +
+              '[{}] everything, and null is neither',
           },
         ],
       ),

@@ -16,8 +16,16 @@ const named = (fields: Parameters<typeof open>[1] = {}) =>
     ...{ nullable: true, 'x-kubernetes-list-type': 'map', 'x-kubernetes-list-map-keys': ['name'] },
   });
 const others = () => list('', open<object>(''), { nullable: true });
+/** An object that null takes away. */
+const taken = () => {
+  const { schema, presence } = open<object>('');
+  return { schema: { ...schema, nullable: true as const }, presence };
+};
 const containers = () =>
-  named({ env: others(), volumeMounts: others(), ports: others(), resources: open('') });
+  named({
+    ...{ env: others(), volumeMounts: others(), ports: others() },
+    ...{ resources: taken(), securityContext: taken() },
+  });
 
 const FIELDS = object('A PodTemplateSpec. It is merged into what the operator says, by names.', {
   metadata: object('', { labels: map('', text('')), annotations: map('', text('')) }),
@@ -26,7 +34,7 @@ const FIELDS = object('A PodTemplateSpec. It is merged into what the operator sa
     initContainers: containers(),
     volumes: named(),
     ...{ tolerations: others(), readinessGates: others(), topologySpreadConstraints: others() },
-    ...{ imagePullSecrets: others(), securityContext: open('') },
+    ...{ imagePullSecrets: others(), securityContext: taken() },
   }),
 });
 
