@@ -29,9 +29,7 @@ const create = (given: Given): Promise<string> =>
 const onServer = (name: string, given: Given): Promise<string> =>
   told(run('kubectl', ['apply', '--server-side', '-f', '-'], JSON.stringify(jobOf(name, given))));
 const patch = (name: string, spec: Given): Promise<string> =>
-  told(
-    run('kubectl', [...ns, 'patch', 'trainingjob', name, '--type=merge', '-p', JSON.stringify({ spec })]),
-  );
+  told(run('kubectl', [...ns, 'patch', 'trainingjob', name, '--type=merge', '-p', JSON.stringify({ spec })]));
 const phase = (name: string, value: string): Promise<string> =>
   run('kubectl', [
     ...[...ns, 'patch', 'trainingjob', name, '--subresource=status', '--type=merge'],
@@ -55,7 +53,12 @@ onKubernetes(
           ['groups', 2, 3, 'groups are fixed'],
           ['managedBy', 'a.dev/x', 'a.dev/y', 'managedBy of a job is fixed'],
           ['tls', { secretName: 'a' }, { secretName: 'b' }, 'tls of a job is fixed'],
-          ['auth', { secretName: 'a' }, { secretName: 'b' }, 'auth of a job is fixed while it is not Suspended'],
+          [
+            'auth',
+            { secretName: 'a' },
+            { secretName: 'b' },
+            'auth of a job is fixed while it is not Suspended',
+          ],
         ];
         await apply(JSON.stringify(jobOf('bare')));
         await apply(JSON.stringify(jobOf('full', Object.fromEntries(fields))));
@@ -66,7 +69,11 @@ onKubernetes(
           expect(await patch('full', { [name]: one })).toBe('accepted');
         }
         for (const name of ['code', 'failureDomain', 'scheduler'] as const) {
-          const other = { code: { k: 3, r: 1 }, failureDomain: 'zone', scheduler: { store: { size: '2Gi' } } };
+          const other = {
+            code: { k: 3, r: 1 },
+            failureDomain: 'zone',
+            scheduler: { store: { size: '2Gi' } },
+          };
           expect(await patch('bare', { [name]: other[name] })).toContain('fixed');
         }
         // The rest may change.
@@ -113,6 +120,26 @@ onKubernetes(
     );
 
     it(
+      'numbers of PS and workers are within their bounds',
+      async () => {
+        const refusals: [Given, string][] = [
+          [{ ps: { minReplicas: 5, maxReplicas: 4 } }, 'ps.minReplicas must be at most ps.maxReplicas'],
+          [{ ps: { maxReplicas: 2 } }, 'ps.maxReplicas must be at least k+r'],
+          [{ ps: { minReplicas: 2 } }, 'ps.minReplicas must be at least k+r'],
+          [{ ps: { replicas: 5, minReplicas: 6 } }, 'ps.replicas must be at least ps.minReplicas'],
+          [
+            { worker: { replicas: 2, minReplicas: 3, maxReplicas: 1 } },
+            'worker.minReplicas must be at most worker.maxReplicas',
+          ],
+        ];
+        for (const [given, says] of refusals) expect(await create(given)).toContain(says);
+        for (const ps of [{ minReplicas: 6, maxReplicas: 8 }, { maxReplicas: 3 }, { replicas: 3 }])
+          expect(await create({ ps })).toBe('accepted');
+      },
+      MINUTES,
+    );
+
+    it(
       'null takes a field of a template away, where kubectl does not drop it',
       async () => {
         const main = { name: 'kintsugi', env: null, readinessProbe: null, securityContext: null };
@@ -120,7 +147,9 @@ onKubernetes(
         const given = { ps: { template: { spec } } };
         expect(await create(given)).toBe('accepted');
         expect(await onServer('nulls', given)).toBe('accepted');
-        const stored = JSON.parse(await run('kubectl', [...ns, 'get', 'tj', 'nulls', '-o', 'json'])) as Stored;
+        const stored = JSON.parse(
+          await run('kubectl', [...ns, 'get', 'tj', 'nulls', '-o', 'json']),
+        ) as Stored;
         expect(stored.spec.replicaSpecs.ps.template).toEqual({ spec });
         const sized = { ...main, resources: null };
         expect(await onServer('sized', { worker: { template: { spec: { containers: [sized] } } } })).toBe(
@@ -132,4 +161,3 @@ onKubernetes(
   },
   { begin, end },
 );
-

@@ -73,6 +73,17 @@ describe('a new job', () => {
     expect(reconcile(observed)).toEqual([]);
   });
 
+  it.each([
+    [{}, 4],
+    [{ minReplicas: 6, maxReplicas: 8 }, 6],
+    [{ maxReplicas: 3 }, 3],
+    [{ minReplicas: 3, maxReplicas: 8 }, 4],
+  ])('has k+r+1 PS by default, within its bounds: %j', (ps, count) => {
+    const first = observedOf({ job: jobOf({ ps }) });
+    const then = step(first, reconcile(first));
+    expect(statusOf(then)).toMatchObject({ startPs: count, ps: `0/${count}` });
+  });
+
   it('without workers is Running when it has formed', () => {
     const job = jobOf({ worker: { replicas: 0 } });
     const first = observedOf({ job });

@@ -43,7 +43,10 @@ const COUNTS = {
 
 const SCHEDULER_SPEC = object('The scheduler: who is alive, who holds what.', ROLE);
 const PS_SPEC = object('Parameter servers.', {
-  replicas: integer('PS that serve. Default: k+r+1, so that one of them can be drained.', 1, 4096),
+  replicas: integer(
+    'PS that serve. Default: k+r+1, so that one of them can be drained, within the bounds.',
+    ...([1, 4096] as const),
+  ),
   ...COUNTS,
   ...ROLE,
   ...restarts('OnFailure'),
@@ -320,7 +323,7 @@ export const SPEC = object(
     ),
   },
   [
-    ...(['minReplicas', 'replicas'] as const).map((count) => {
+    ...(['minReplicas', 'maxReplicas', 'replicas'] as const).map((count) => {
       const at = `self.replicaSpecs.ps.${count}`;
       return {
         rule: `!has(${at}) || ${at} >= self.code.k + self.code.r`,
@@ -333,6 +336,10 @@ export const SPEC = object(
         {
           rule: `!has(self.autoscale) || !('${role}' in self.autoscale.roles) || has(${at}.maxReplicas)`,
           message: `autoscale of ${role} needs ${role}.maxReplicas`,
+        },
+        {
+          rule: `!has(${at}.minReplicas) || !has(${at}.maxReplicas) || ${at}.minReplicas <= ${at}.maxReplicas`,
+          message: `${role}.minReplicas must be at most ${role}.maxReplicas`,
         },
         {
           rule: `!has(${at}.replicas) || !has(${at}.minReplicas) || ${at}.minReplicas <= ${at}.replicas`,

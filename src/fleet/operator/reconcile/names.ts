@@ -74,9 +74,11 @@ export function metaOf(job: TrainingJob, name: string, role?: PodRole): Meta {
   };
 }
 
-/** Number of PS that are to serve. */
+/** Number of PS that are to serve. The default lies within the bounds. */
 export function wantedPs({ spec }: TrainingJob): number {
-  return spec.replicaSpecs.ps.replicas ?? spec.code.k + spec.code.r + 1;
+  const usual = spec.code.k + spec.code.r + 1;
+  const { replicas, minReplicas = usual, maxReplicas = Number.POSITIVE_INFINITY } = spec.replicaSpecs.ps;
+  return replicas ?? Math.min(Math.max(usual, minReplicas), maxReplicas);
 }
 
 /** Name of the data set that the workers train. */
