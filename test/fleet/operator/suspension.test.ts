@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { ObjectManifest } from '../../../src/fleet/operator/objects.js';
 import type { ObservedJob } from '../../../src/fleet/operator/reconcile/observed.js';
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
+import type { ScalerObject, ScalerStatus } from '../../../src/fleet/operator/types.js';
 import {
   actionsOf,
   created,
@@ -14,6 +15,7 @@ import {
   reportOf,
   running,
   START,
+  scalerOf,
   schedulerPod,
   step,
 } from './support.js';
@@ -136,6 +138,59 @@ describe('a job that is suspended', () => {
     const begun = pass(suspended({ ...observed, now: START + 9000 }, false));
     expect(begun.job.status).toMatchObject({ startPs: 4, startTime: '2026-01-01T00:00:09Z' });
     expect(created(reconcile(suspended(observed, false)))).toHaveLength(6);
+  });
+});
+
+describe('a ScaleOut of a job that pauses', () => {
+  const out = (given: object = {}, status?: ScalerStatus): ScalerObject => {
+    const scaler = scalerOf('ScaleOut', { toAdd: { count: 1 }, ...given }, status);
+    const finalizers = status ? ['kintsugi.dev/scaling'] : [];
+    return { ...scaler, metadata: { ...scaler.metadata, finalizers } };
+  };
+  const deleting = (scaler: ScalerObject): ScalerObject => ({
+    ...scaler,
+    metadata: { ...scaler.metadata, deletionTimestamp: '2026-01-01T00:00:00Z' },
+  });
+  const gone = (): ObservedJob => {
+    let observed = pass(suspended(scheduled()));
+    observed = pass({ ...observed, saved: { generation: 2, at: START, underWay: false, number: 4 } });
+    return pass({ ...observed, pods: [], report: undefined });
+  };
+  const scalerActions = (observed: ObservedJob) =>
+    reconcile(observed).filter(({ kind }) => ['adopt', 'letGo', 'scalerStatus'].includes(kind));
+  const PAUSED = { phase: 'Pending', reason: 'JobSuspended', message: 'the job is suspended' };
+
+  it('says what it waits for, is not held, and begins when the job runs again', () => {
+    for (const paused of [pass(suspended(scheduled())), pass(pass(suspended(scheduled({})))), gone()]) {
+      const scaler = out();
+      expect(scalerActions({ ...paused, scalers: [scaler] })).toEqual([
+        { kind: 'scalerStatus', scaler, status: PAUSED },
+      ]);
+      const told = pass({ ...paused, scalers: [scaler] });
+      expect(scalerActions(told)).toEqual([]);
+    }
+    const waits = { ...scheduled(), scalers: [out({}, PAUSED as ScalerStatus)] };
+    expect(pass(waits).scalers![0]!.status).toMatchObject({ phase: 'Scaling', from: 4, to: 5 });
+  });
+
+  it('that is deleted goes at once where it has not begun', () => {
+    const scaler = deleting(out({}, PAUSED as ScalerStatus));
+    for (const paused of [pass(suspended(scheduled())), gone()])
+      expect(scalerActions({ ...paused, scalers: [scaler] })).toEqual([{ kind: 'letGo', scaler }]);
+  });
+
+  it('that has begun goes when nothing of the job is left to be taken back', () => {
+    const scaler = deleting(out({}, { phase: 'Scaling', from: 4, to: 5, attempt: 0 }));
+    expect(scalerActions({ ...pass(suspended(scheduled())), scalers: [scaler] })).toEqual([]);
+    expect(scalerActions({ ...gone(), scalers: [scaler] })).toEqual([{ kind: 'letGo', scaler }]);
+    // One that is not deleted goes on with the job.
+    const stays = out({}, { phase: 'Scaling', from: 4, to: 5, attempt: 0 });
+    expect(scalerActions({ ...gone(), scalers: [stays] })).toEqual([]);
+  });
+
+  it('that is over is let go', () => {
+    const scaler = out({}, { phase: 'ScaleSucceeded', from: 4, to: 5 });
+    expect(scalerActions({ ...gone(), scalers: [scaler] })).toEqual([{ kind: 'letGo', scaler }]);
   });
 });
 

@@ -36,7 +36,7 @@ import { firstReport, gathering, lateReport } from './results.js';
 import { sameValue } from './same.js';
 import { asks } from './scaling/asks.js';
 import { goalOf, type ScalingGoal } from './scaling/goal.js';
-import { scalerSteps } from './scaling/scalers.js';
+import { pausedSteps, scalerSteps } from './scaling/scalers.js';
 import { beginningOf, begun, hasEnded, outcomeOf, statusOf } from './status.js';
 import { lookAgain, stuckOf, stuckTold } from './stuck.js';
 import { isPaused, type Stage, stageOf, suspending } from './suspension.js';
@@ -211,8 +211,9 @@ export function reconcile(seen: ObservedJob): Action[] {
     ...(goesOn ? gates(observed, census, goal) : []),
     ...(goesOn && stage === 'none' ? planning(observed) : []),
     ...(ends ? [] : suspending(observed, census, stage)),
-    // ScaleOut and ScaleIn of a job that pauses wait.
-    ...(ends || stage === 'none' ? scalerSteps(observed, census, goal, ends) : []),
+    ...(ends || stage === 'none'
+      ? scalerSteps(observed, census, goal, ends)
+      : pausedSteps(observed, stage === 'suspended')),
     ...(over ? [...cleaning(observed, census), ...ageing(observed)] : []),
     ...(goesOn ? lookAgain(observed, census) : []),
     ...(deadline === undefined ? [] : [{ kind: 'wake' as const, at: deadline }]),

@@ -252,6 +252,20 @@ function back(pass: Pass, current: Current): Action[] {
   return over(pass, scaler, 'ScaleFailed', { reason, message });
 }
 
+/**
+ * Actions for all ScaleOut and ScaleIn of a job that pauses: none begins, and those that have begun go on
+ * with the job. `gone`: no Pod of it is left, so there is nothing to take back either.
+ */
+export function pausedSteps({ scalers = [] }: ObservedJob, gone: boolean): Action[] {
+  const why = { reason: 'JobSuspended', message: 'the job is suspended' };
+  return inOrder(scalers).flatMap((scaler): Action[] => {
+    const begun = hasBegun(scaler);
+    if (isOver(scaler) || (isDeleted(scaler) && (gone || !begun)))
+      return isHeld(scaler) ? [{ kind: 'letGo', scaler }] : [];
+    return begun ? [] : written(scaler, { phase: 'Pending', ...why });
+  });
+}
+
 /** Actions for all ScaleOut and ScaleIn of the job. `ended`: the job has ended. */
 export function scalerSteps(
   observed: ObservedJob,
