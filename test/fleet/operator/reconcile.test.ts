@@ -314,6 +314,18 @@ describe('a job ends', () => {
     expect(set.spec.replicas).toBe(replicas);
   });
 
+  it.each([
+    ['Running', ['movies-ps-1', 'movies-ps-2', 'movies-ps-3']],
+    ['All', ['movies-ps-0', 'movies-ps-1', 'movies-ps-2', 'movies-ps-3']],
+  ] as const)('and a PS that failed stays for its logs with cleanPodPolicy %s or goes', (policy, gone) => {
+    const observed = done(running(jobOf({ runPolicy: { cleanPodPolicy: policy } })));
+    const ended = step(observed, reconcile(observed));
+    const pods = ended.pods.map((pod) =>
+      pod.metadata.name === 'movies-ps-0' ? lived(pod, { phase: 'Failed', exit: { exitCode: 1 } }) : pod,
+    );
+    expect(deleted(reconcile({ ...ended, pods })).filter((name) => name.includes('-ps-'))).toEqual([...gone]);
+  });
+
   it('and its PS stay until its scheduler has saved what there is', () => {
     const observed = done(running());
     const labels = { 'kintsugi.dev/role': 'scheduler', 'kintsugi.dev/job': 'movies' };

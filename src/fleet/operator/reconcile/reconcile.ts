@@ -169,8 +169,10 @@ export function reconcile(seen: ObservedJob): Action[] {
   const all = [...fixed, ...pods];
   const begins = census.worker.length > 0 || wanted.workers === 0;
   const ready = queue?.admitted === true && begins && allServe(census, goal, schedulersOf(job));
+  // One beside whose process others run on uses what it has.
+  const finished = inState(census.worker, 'succeeded').filter(({ lingers }) => !lingers).length;
   const steps = queueSteps(observed, queue, {
-    ...{ gone: stage === 'suspended', ready, finished: inState(census.worker, 'succeeded').length },
+    ...{ gone: stage === 'suspended', ready, finished },
     outcome: over ? endOf(job) : undefined,
   });
   const waits = queue !== undefined && stage === 'suspended';

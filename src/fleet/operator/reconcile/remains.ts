@@ -6,7 +6,7 @@
 import type { ObjectManifest, Pod } from '../objects.js';
 import { GROUP, type TrainingJob } from '../types.js';
 import { stranded } from './apart.js';
-import { type Census, lastExit, permanentProblem } from './census.js';
+import { type Census, containerIn, lastExit, permanentProblem } from './census.js';
 import { deletion } from './deletion.js';
 import { fixturesOf, sameAs } from './fixtures.js';
 import { CONTAINER, labelsOf, ROLE_LABEL, schedulerName, selectorOf } from './names.js';
@@ -74,7 +74,7 @@ function removalOf(job: TrainingJob): ObjectManifest {
 
 /** Why the keys are not going to be removed; undefined: they still may be. */
 function problemOf(pod: Pod | undefined, late: boolean): string | undefined {
-  const exit = lastExit(pod?.status?.containerStatuses?.find(({ name }) => name === CONTAINER));
+  const exit = lastExit(pod && containerIn(pod));
   const problem = permanentProblem(exit);
   if (problem !== undefined) return problem;
   if (!late) return undefined;
@@ -82,10 +82,8 @@ function problemOf(pod: Pod | undefined, late: boolean): string | undefined {
 }
 
 /** Whether the Pod has removed the keys. A container beside it, which somebody added, may run for ever. */
-function hasRemoved({ status }: Pod): boolean {
-  const container = status?.containerStatuses?.find(({ name }) => name === CONTAINER);
-  return status?.phase === 'Succeeded' || container?.state?.terminated?.exitCode === 0;
-}
+const hasRemoved = (pod: Pod): boolean =>
+  pod.status?.phase === 'Succeeded' || containerIn(pod)?.state?.terminated?.exitCode === 0;
 
 const plainUrl = (url: string | undefined): string | undefined => url?.replace(/\/+$/, '');
 

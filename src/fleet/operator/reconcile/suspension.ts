@@ -41,7 +41,8 @@ function anythingHere(census: Census): boolean {
   // The next scheduler has the name of this one, which must be gone first.
   if (census.scheduler.length > 0) return true;
   const done = new Set(['succeeded', 'failed']);
-  return [...here(census.ps), ...here(census.worker)].some(({ state }) => !done.has(state));
+  const members = [...here(census.ps), ...here(census.worker)];
+  return members.some(({ state, lingers }) => lingers || !done.has(state));
 }
 
 export function stageOf({ job }: ObservedJob, census: Census): Stage {
