@@ -140,6 +140,17 @@ onKubernetes(
     );
 
     it(
+      'a template says nothing of the restart policy, which is a field of the role',
+      async () => {
+        const template = { spec: { restartPolicy: 'Always' } };
+        for (const role of ['scheduler', 'ps', 'worker'])
+          expect(await create({ [role]: { template } })).toContain('a template has no restartPolicy');
+        expect(await create({ worker: { restartPolicy: 'OnFailure' } })).toBe('accepted');
+      },
+      MINUTES,
+    );
+
+    it(
       'null takes a field of a template away, where kubectl does not drop it',
       async () => {
         const main = { name: 'kintsugi', env: null, readinessProbe: null, securityContext: null };

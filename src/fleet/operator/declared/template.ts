@@ -27,9 +27,23 @@ const containers = () =>
     ...{ resources: taken(), securityContext: taken() },
   });
 
+/** The spec of a template. A field of it that the operator would write over is refused. */
+function ruled(
+  description: string,
+  fields: Parameters<typeof open>[1],
+): Field<NonNullable<PodTemplate['spec']>, 'optional'> {
+  const { schema, presence } = open<NonNullable<PodTemplate['spec']>>(description, fields);
+  const message =
+    'a template has no restartPolicy: that of ps and worker is replicaSpecs.ROLE.restartPolicy, and a ' +
+    'scheduler always begins again';
+  const rules = [{ rule: '!has(self.restartPolicy)', message }];
+  return { schema: { ...schema, 'x-kubernetes-validations': rules }, presence };
+}
+
 const FIELDS = object('A PodTemplateSpec. It is merged into what the operator says, by names.', {
   metadata: object('', { labels: map('', text('')), annotations: map('', text('')) }),
-  spec: open<NonNullable<PodTemplate['spec']>>('Its container "kintsugi" runs the role.', {
+  spec: ruled('Its container "kintsugi" runs the role.', {
+    restartPolicy: text(''),
     containers: containers(),
     initContainers: containers(),
     volumes: named(),

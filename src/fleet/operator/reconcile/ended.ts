@@ -14,9 +14,13 @@ export function cleaning({ job }: ObservedJob, census: Census): Action[] {
   const goes = ({ state, lingers }: Member): boolean =>
     state === 'active' || state === 'lost' || (state !== 'ending' && (lingers || policy === 'All'));
   const saved = inState(census.scheduler, 'active', 'ending').length === 0;
-  return [...census.worker.filter(goes), ...(saved ? census.ps.filter(goes) : [])].map((one) =>
-    deletion(one, ENDED_GRACE_SECONDS),
-  );
+  // A program of the user's own may have something to do at its end.
+  const { terminationGracePeriodSeconds } = job.spec.replicaSpecs.worker.template?.spec ?? {};
+  const grace = terminationGracePeriodSeconds == null ? ENDED_GRACE_SECONDS : undefined;
+  return [
+    ...census.worker.filter(goes).map((one) => deletion(one, grace)),
+    ...(saved ? census.ps.filter(goes) : []).map((one) => deletion(one, ENDED_GRACE_SECONDS)),
+  ];
 }
 
 /**

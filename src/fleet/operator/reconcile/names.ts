@@ -74,6 +74,12 @@ export function metaOf(job: TrainingJob, name: string, role?: PodRole): Meta {
   };
 }
 
+/** The program in place of kintsugi. An empty command is none, as in a container. */
+export function commandOf({ spec }: TrainingJob, role: PodRole): string[] | undefined {
+  const { command = [] } = spec.replicaSpecs[role];
+  return command.length > 0 ? command : undefined;
+}
+
 /** Number of PS that are to serve. The default lies within the bounds. */
 export function wantedPs({ spec }: TrainingJob): number {
   const usual = spec.code.k + spec.code.r + 1;

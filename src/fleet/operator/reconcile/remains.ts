@@ -9,7 +9,7 @@ import { stranded } from './apart.js';
 import { type Census, containerIn, lastExit, permanentProblem } from './census.js';
 import { deletion } from './deletion.js';
 import { fixturesOf, sameAs } from './fixtures.js';
-import { CONTAINER, labelsOf, ROLE_LABEL, schedulerName, selectorOf } from './names.js';
+import { CONTAINER, commandOf, labelsOf, ROLE_LABEL, schedulerName, selectorOf } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 import { podMeta, podSpecOf } from './pods.js';
 import { beginningOf, begun } from './status.js';
@@ -26,9 +26,9 @@ export const isHeld = ({ metadata }: TrainingJob): boolean =>
   metadata.finalizers?.includes(STATE_FINALIZER) ?? false;
 
 /** Whether the keys of the job are removed when it is deleted. */
-function keysGo({ spec }: TrainingJob): boolean {
-  const { etcd, deletionPolicy } = spec.scheduler.store;
-  const ownProgram = spec.replicaSpecs.scheduler.command !== undefined;
+function keysGo(job: TrainingJob): boolean {
+  const { etcd, deletionPolicy } = job.spec.scheduler.store;
+  const ownProgram = commandOf(job, 'scheduler') !== undefined;
   return etcd !== undefined && deletionPolicy === 'Delete' && !ownProgram;
 }
 
