@@ -73,7 +73,7 @@ export const TRAINING_JOB: DeclaredKind = {
       message: `the name of a job has at most ${LONGEST_JOB_NAME} characters: labels are made of it`,
     },
     {
-      // Its processes have read the tokens when they began. Of a suspended job there are none.
+      // Processes read the tokens when they begin, and a suspended job has none.
       rule:
         `(${isUnchanged('auth', 'self.spec', 'oldSelf.spec')}) || ` +
         "(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Suspended')",

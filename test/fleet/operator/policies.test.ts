@@ -85,7 +85,7 @@ it('an empty command is none, as Kubernetes has it', () => {
   ]);
   expect(pods[0]!.spec.containers![0]).toMatchObject({ command: ['kintsugi'] });
   expect(setOf({}, job).spec.template.spec.containers[0]!.args[0]).toBe('scheduler');
-  // Its keys in etcd are removed as those of any other.
+  // Keys in etcd are removed as those of any other job.
   const etcd = { url: 'etcd://etcd:2379/movies', schedulers: 2 };
   job.spec.scheduler.store = { ...kept, etcd };
   expect(actionsOf(reconcile(observedOf({ job })), 'hold')).toEqual([{ kind: 'hold', held: true }]);

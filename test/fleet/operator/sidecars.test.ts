@@ -49,7 +49,7 @@ describe('a worker that has ended with 0', () => {
     const observed = pass(withPods(running(), isWorker, (pod) => ended(pod, 0, side)));
     expect(statusOf(observed)).toMatchObject({ phase: 'Succeeded', restartCount: 0 });
     expect(statusOf(observed).replicaStatuses!.worker).toMatchObject({ active: 0, succeeded: 2, failed: 0 });
-    // What still runs goes.
+    // Pods that still run go.
     const cleaned = deleted(reconcile(observed)).filter(isWorker);
     expect(cleaned).toEqual(side === 'runs' ? ['movies-worker-0', 'movies-worker-1'] : []);
   });

@@ -183,7 +183,7 @@ describe('a ScaleOut of a job that pauses', () => {
     const scaler = deleting(out({}, { phase: 'Scaling', from: 4, to: 5, attempt: 0 }));
     expect(scalerActions({ ...pass(suspended(scheduled())), scalers: [scaler] })).toEqual([]);
     expect(scalerActions({ ...gone(), scalers: [scaler] })).toEqual([{ kind: 'letGo', scaler }]);
-    // One that is not deleted goes on with the job.
+    // A ScaleOut that is not deleted goes on with the job.
     const stays = out({}, { phase: 'Scaling', from: 4, to: 5, attempt: 0 });
     expect(scalerActions({ ...gone(), scalers: [stays] })).toEqual([]);
   });
@@ -203,7 +203,7 @@ describe('a job without a scheduler that answers', () => {
   const isScheduler = (name: string) => name === scheduler.metadata.name;
   const placeOf = (observed: ObservedJob) =>
     actionsOf(reconcile(observed), 'status')[0]?.status.suspended ?? observed.job.status!.suspended;
-  /** Its workers never were ready. `given`: the job; `formed`: whether its PS were. */
+  /** A job whose workers never were ready. `given`: its spec; `formed`: whether its PS were. */
   const beginning = (given: Parameters<typeof jobOf>[0], formed: boolean): ObservedJob => {
     const first = pass(observedOf({ job: jobOf({ checkpoint, ...given }) }));
     const pods = [...first.pods, scheduler].map((pod) =>

@@ -332,13 +332,14 @@ export const SPEC = object(
     }),
     ...(['ps', 'worker'] as const).flatMap((role) => {
       const at = `self.replicaSpecs.${role}`;
+      const [least, most] = [`${at}.minReplicas`, `${at}.maxReplicas`];
       return [
         {
           rule: `!has(self.autoscale) || !('${role}' in self.autoscale.roles) || has(${at}.maxReplicas)`,
           message: `autoscale of ${role} needs ${role}.maxReplicas`,
         },
         {
-          rule: `!has(${at}.minReplicas) || !has(${at}.maxReplicas) || ${at}.minReplicas <= ${at}.maxReplicas`,
+          rule: `!has(${least}) || !has(${most}) || ${least} <= ${most}`,
           message: `${role}.minReplicas must be at most ${role}.maxReplicas`,
         },
         {

@@ -299,8 +299,8 @@ function stateProblem({ spec }: TrainingJob, role: PodRole, path: string): strin
   const isTaken = role === 'scheduler' && !spec.scheduler.store.etcd;
   if (!isTaken || !volumes.some(({ name }) => name === STATE_VOLUME)) return undefined;
   return (
-    `"${path}.spec.volumes" has "${STATE_VOLUME}", which is the volume of the operator for the state of the ` +
-    'job: another one needs another name'
+    `"${path}.spec.volumes" has "${STATE_VOLUME}", which is the volume of the operator for the state of ` +
+    'the job: another one needs another name'
   );
 }
 
