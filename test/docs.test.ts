@@ -125,7 +125,7 @@ describe('commands', () => {
     const beside = ['src/sim/main.ts', 'native/fuzz/run.mjs', 'native/format.mjs', 'examples/python/dlrm.py'];
     for (const file of beside) for (const [flag] of text(file).matchAll(/--[a-z][a-z-]+/g)) known.add(flag);
     const others = ['--no-save', '--no-deps', '--save-dev', '--ignore-scripts', '--max-semi-space-size'];
-    for (const other of others) known.add(other);
+    for (const other of [...others, '--server-side']) known.add(other);
     const ofBenchmarks = new Set(
       Object.values(BENCHMARKS).flatMap((it) => Object.keys(it.flags).map(flagName)),
     );

@@ -214,7 +214,7 @@ def test_a_reader_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     # Wide batches, of which few are read ahead.
     for batch in kintsugi.read_batches([file], dense=[0] * 40, sparse=[1], batch=1000):
         seen += batch.label.tolist()
-        # One that is dead is known as such when it is asked for more than it has read ahead.
+        # A dead reader is known as such when it is asked for more than it has read ahead.
         pid = _reader.running_reader().pid
         if len(killed) < 2 and pid not in killed:
             killed.add(pid)

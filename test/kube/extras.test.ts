@@ -66,7 +66,8 @@ onKubernetes(() => {
     const given = Object.entries(files).map(([key, file]) => `--from-file=${key}=${file}`);
     await kubectl('delete', 'secret', 'guarded-tls', '--ignore-not-found');
     await kubectl('create', 'secret', 'generic', 'guarded-tls', ...given);
-    const more = { tls: { secretName: 'guarded-tls' }, metrics: {}, networkPolicy: { mode: 'Job' } };
+    const networkPolicy = { mode: 'Job', egress: [{}] };
+    const more = { tls: { secretName: 'guarded-tls' }, metrics: {}, networkPolicy };
     await apply(movieJob('guarded', { few: true, seconds: 400, more }));
     await waitFor('guarded', '.status.phase', 'Running');
     await waitFor('guarded', '.status.redundancy', 'full');
@@ -87,7 +88,7 @@ onKubernetes(() => {
     const [key, name] = ['metricsToken', 'guarded-tokens'];
     const how = { scheme: 'https', authorization: { credentials: { key, name } } };
     expect(monitor.spec).toMatchObject({ podMetricsEndpoints: [how] });
-    await patch('guarded', { networkPolicy: { mode: 'None' } });
+    await patch('guarded', { networkPolicy: { mode: 'None', egress: null } });
     await kubectl('wait', '--for=delete', 'networkpolicy/guarded', '--timeout=60s');
 
     await hurry('guarded');

@@ -115,12 +115,8 @@ export class Hands {
       await this.other(job, action);
       if (isMaking(action)) this.taken(job, action);
     } catch (error) {
-      if (isMaking(action) && isRefusal(error)) {
-        const { status, message, doubtful } = error;
-        const tried = action.kind === 'try';
-        this.refusals.note(job, { object: action.object, status, message, unmade: !doubtful, tried });
-        await this.tellRefusal(job, action, error);
-      }
+      if (isMaking(action) && isRefusal(error))
+        await this.refused(job, action.object, error, action.kind === 'try');
       throw error;
     }
     return job;
@@ -133,8 +129,13 @@ export class Hands {
     if (asked) this.options.onWake(job, this.options.now());
   }
 
-  /** Tells of a refusal. Nobody else tells the user that a template is wrong, or that a quota is used up. */
-  private async tellRefusal(job: TrainingJob, { object }: Making, { message }: ApiError): Promise<void> {
+  /**
+   * Notes a refusal, and tells of it. Nobody else tells the user that a template is wrong, or that a quota is
+   * used up.
+   */
+  private async refused(job: TrainingJob, object: KubeObject, error: ApiError, tried = false): Promise<void> {
+    const { status, message, doubtful } = error;
+    this.refusals.note(job, { object, status, message, unmade: !doubtful, tried });
     const { kind, metadata } = object;
     // The same is told of the next Pod, and with other numbers.
     const same = `${kind} ${message.replaceAll(metadata.name, '').replace(/\d+/g, '#')}`;
@@ -258,10 +259,18 @@ export class Hands {
   }
 
   private async resize(job: TrainingJob, action: Extract<Action, { kind: 'resize' }>): Promise<TrainingJob> {
-    const manager = scalingManager(action.role);
-    const answer = await this.options.api.apply<TrainingJob>('TrainingJob', resized(job, action), manager);
-    this.options.onWritten('TrainingJob', answer);
-    return answer;
+    const object = resized(job, action);
+    try {
+      const answer = await this.options.api.apply<TrainingJob>(
+        ...(['TrainingJob', object, scalingManager(action.role)] as const),
+      );
+      this.refusals.taken(job, object);
+      this.options.onWritten('TrainingJob', answer);
+      return answer;
+    } catch (error) {
+      if (isRefusal(error)) await this.refused(job, object, error);
+      throw error;
+    }
   }
 
   /**

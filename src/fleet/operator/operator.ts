@@ -260,7 +260,7 @@ export class Operator {
         current = await this.hands.do(current, action);
       } catch (error) {
         // A refused object is no reason to leave the others.
-        if (!isMaking(action) || !isRefusal(error)) throw error;
+        if (!(isMaking(action) || action.kind === 'resize') || !isRefusal(error)) throw error;
         refusals.push(error);
         // The status that comes after a report says that it is there.
         if (action.kind === 'report') break;

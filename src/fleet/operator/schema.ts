@@ -39,6 +39,8 @@ type Presence = 'required' | 'defaulted' | 'optional';
 export interface Field<T, P extends Presence = Presence> {
   readonly schema: JsonSchema;
   readonly presence: P;
+  /** The sentence of an optional field that is fixed: the object that has it checks that. */
+  readonly fixed?: string;
   /** Never set: it carries the type. */
   readonly holds?: T;
 }
@@ -97,12 +99,13 @@ export function object<F extends Fields>(
   rules: readonly SchemaRule[] = [],
 ): Field<ObjectOf<F>, 'optional'> {
   const required = Object.keys(fields).filter((name) => fields[name]?.presence === 'required');
+  const all = [...Object.entries(fields).flatMap(([name, { fixed }]) => fixedRule(name, fixed)), ...rules];
   return scalar({
     type: 'object',
     description,
     properties: Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.schema])),
     ...(required.length > 0 ? { required } : {}),
-    ...(rules.length > 0 ? { 'x-kubernetes-validations': rules } : {}),
+    ...(all.length > 0 ? { 'x-kubernetes-validations': all } : {}),
   });
 }
 
@@ -118,9 +121,21 @@ export function defaulted<T>(field: Field<T>, value: T | Record<string, never>):
   return { schema: { ...field.schema, default: value }, presence: 'defaulted' };
 }
 
-/** A field that never changes once it was set. */
+/**
+ * A field that never changes. A rule of the field itself runs only where it was there before and still is: an
+ * optional one has its rule in the object around it, so that it is neither added nor taken away.
+ */
 export function immutable<T, P extends Presence>(field: Field<T, P>, message: string): Field<T, P> {
+  if (field.presence === 'optional') return { ...field, fixed: message };
   const rules = field.schema['x-kubernetes-validations'] ?? [];
   const fixed = { rule: 'self == oldSelf', message };
   return { ...field, schema: { ...field.schema, 'x-kubernetes-validations': [...rules, fixed] } };
 }
+
+/** In CEL: whether an optional field is what it was, or absent as it was. */
+export const isUnchanged = (name: string, self = 'self', oldSelf = 'oldSelf'): string =>
+  `has(${self}.${name}) == has(${oldSelf}.${name}) && ` +
+  `(!has(${self}.${name}) || ${self}.${name} == ${oldSelf}.${name})`;
+
+const fixedRule = (name: string, message: string | undefined): SchemaRule[] =>
+  message === undefined ? [] : [{ rule: isUnchanged(name), message }];

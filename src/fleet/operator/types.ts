@@ -6,7 +6,7 @@ import { SCALE_IN_SPEC, SCALE_IN_STATUS, SCALE_OUT_SPEC, SCALE_OUT_STATUS } from
 import { SPEC } from './declared/spec.js';
 import { STATUS } from './declared/status.js';
 import type { KubeObject, ObjectCondition } from './objects.js';
-import type { Field, Holds, SchemaRule } from './schema.js';
+import { type Field, type Holds, isUnchanged, type SchemaRule } from './schema.js';
 
 export const GROUP = 'kintsugi.dev';
 export const VERSION = 'v1alpha1';
@@ -71,6 +71,13 @@ export const TRAINING_JOB: DeclaredKind = {
     {
       rule: `size(self.metadata.name) <= ${LONGEST_JOB_NAME}`,
       message: `the name of a job has at most ${LONGEST_JOB_NAME} characters: labels are made of it`,
+    },
+    {
+      // Processes read the tokens when they begin, and a suspended job has none.
+      rule:
+        `(${isUnchanged('auth', 'self.spec', 'oldSelf.spec')}) || ` +
+        "(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Suspended')",
+      message: 'auth of a job is fixed while it is not Suspended: its processes know the tokens of before',
     },
   ],
   columns: [

@@ -42,6 +42,27 @@ function serverOf(message: string) {
   return { hands, set, applied, written };
 }
 
+/** An API server that answers to applied jobs with these errors first. */
+function jobsServer() {
+  const answers: ApiError[] = [];
+  const events: KubeObject[] = [];
+  const apply = async (_: string, object: ObjectManifest) => {
+    const error = answers.shift();
+    if (error) throw error;
+    return object;
+  };
+  const create = async (_: string, object: KubeObject) => {
+    events.push(object);
+    return object;
+  };
+  const never = () => {};
+  const hands = new Hands({
+    ...{ api: { apply, create } as never, log: QUIET as never, now: () => 0 },
+    ...{ onAsk: never, onCheckpoint: never, onPlan: never, onGather: never, onWake: never, onWritten: never },
+  });
+  return { hands, answers, events };
+}
+
 const strategies = (objects: readonly KubeObject[]) =>
   objects.map((one) => (one as { spec?: { updateStrategy?: unknown } }).spec?.updateStrategy);
 
@@ -59,6 +80,19 @@ it('a StatefulSet of an operator that applied no strategy first gets the one tha
       (set.object.spec as { template: unknown }).template,
     );
   expect(strategies(written)).toEqual([{ type: 'OnDelete' }]);
+  expect(hands.refusals.of(jobOf())).toEqual([]);
+});
+
+it('a number that is refused is noted and told, until it is taken', async () => {
+  const { hands, answers, events } = jobsServer();
+  const resize = { kind: 'resize' as const, role: 'ps' as const, replicas: 9 };
+  answers.push(new ApiError(422, 'Invalid', 'spec: Invalid value: 9 is too many'));
+  await expect(hands.do(jobOf(), resize)).rejects.toThrow('9 is too many');
+  expect(hands.refusals.of(jobOf())).toMatchObject([
+    { object: { kind: 'TrainingJob', metadata: { name: 'movies' } }, status: 422 },
+  ]);
+  expect(events).toMatchObject([{ reason: 'Refused', message: expect.stringContaining('9 is too many') }]);
+  await hands.do(jobOf(), resize);
   expect(hands.refusals.of(jobOf())).toEqual([]);
 });
 

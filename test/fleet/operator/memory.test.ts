@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { Pod } from '../../../src/fleet/operator/objects.js';
 import type { ObservedJob } from '../../../src/fleet/operator/reconcile/observed.js';
 import { memoryBudget } from '../../../src/fleet/operator/reconcile/pods.js';
+import { bytesOf } from '../../../src/fleet/operator/reconcile/quantity.js';
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
 import { actionsOf, created, deleted, jobOf, lived, names, reportOf, running, step } from './support.js';
 
@@ -16,6 +17,20 @@ const with1Gi = (requests?: string) => ({
     ],
   },
 });
+it.each([
+  ['1Gi', 2 ** 30],
+  ['+1Gi', 2 ** 30],
+  ['+.5Gi', 2 ** 29],
+  ['1e9', 1e9],
+  ['2E', 2e18],
+  [7, 7],
+  ['-1Gi', undefined],
+  ['', undefined],
+  ['1GB', undefined],
+])('a quantity of %j is %j bytes', (quantity, bytes) => {
+  expect(bytesOf(quantity)).toBe(bytes);
+});
+
 const KILLED = { exitCode: 137, reason: 'OOMKilled' };
 type Given = Parameters<typeof jobOf>[0];
 const limited = (given: Given = {}) =>

@@ -93,6 +93,7 @@ describe('the Pods of a job reach', () => {
     expect(reach({ ip: '198.51.100.9' }, 443, declared)).toBe(true);
     expect(reach({ ip: '198.51.100.9' }, 80, declared)).toBe(false);
     expect(reach(podIn('infra'), 2379, { egress: [] })).toBe(false);
+    expect(reach(podIn('infra'), 2379, { egress: [{}] })).toBe(true);
   });
 });
 

@@ -76,6 +76,40 @@ it('a priority class and commands are those of all Pods of a role', () => {
   expect(pods[0]!.spec.containers![0]).toMatchObject({ command: ['my-ps'], args: ['--fast'] });
 });
 
+it('an empty command is none, as Kubernetes has it', () => {
+  const job = jobOf({ ps: { command: [], args: ['--fast'] }, worker: { command: [] } });
+  job.spec.replicaSpecs.scheduler.command = [];
+  const pods = created(reconcile(observedOf({ job }))) as unknown as Pod[];
+  expect(pods.map(({ spec }) => spec.containers![0]!.args![0])).toEqual([
+    ...['ps', 'ps', 'ps', 'ps', 'worker', 'worker'],
+  ]);
+  expect(pods[0]!.spec.containers![0]).toMatchObject({ command: ['kintsugi'] });
+  expect(setOf({}, job).spec.template.spec.containers[0]!.args[0]).toBe('scheduler');
+  // Keys in etcd are removed as those of any other job.
+  const etcd = { url: 'etcd://etcd:2379/movies', schedulers: 2 };
+  job.spec.scheduler.store = { ...kept, etcd };
+  expect(actionsOf(reconcile(observedOf({ job })), 'hold')).toEqual([{ kind: 'hold', held: true }]);
+});
+
+it('a worker of a job that has ended has the time that its template says', () => {
+  const spec = { terminationGracePeriodSeconds: 120 };
+  for (const [template, graceSeconds] of [
+    [undefined, 1],
+    [{ spec: {} }, 1],
+    [{ spec }, undefined],
+  ] as const) {
+    const job = jobOf({ worker: { ...(template ? { template } : {}) } });
+    const first = observedOf({ job });
+    const begun = step(first, reconcile(first));
+    const phase = 'Failed' as const;
+    begun.job.status = { ...begun.job.status, phase };
+    const ends = actionsOf(reconcile(begun), 'delete').filter(({ object }) =>
+      object.metadata.name.includes('worker'),
+    );
+    expect(ends.map((one) => one.graceSeconds)).toEqual([graceSeconds, graceSeconds]);
+  }
+});
+
 it('a Pod that failed is told of until another one has its place', () => {
   const first = observedOf({ job: jobOf() });
   let observed = step(first, reconcile(first));

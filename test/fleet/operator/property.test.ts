@@ -251,7 +251,9 @@ it('a PS is deleted only when its process is gone, or when a pause has saved wha
   forAll((observed, actions, drawn) => {
     for (const name of deleted(actions).filter((one) => one.includes('-ps-'))) {
       const { status, spec } = metadataOf(observed, name)!;
-      const ended = status?.phase === 'Succeeded' || status?.phase === 'Failed';
+      const own = status?.containerStatuses?.find((one) => one.name === 'kintsugi')?.state?.terminated;
+      const again = spec.restartPolicy === 'OnFailure' && own?.exitCode !== 0;
+      const ended = status?.phase === 'Succeeded' || status?.phase === 'Failed' || (own && !again);
       const dead = observed.report?.nodes.some((one) => one.name === name && !one.alive) ?? false;
       const machine = observed.nodes.find(({ metadata }) => metadata.name === spec.nodeName);
       const ready = machine?.status?.conditions?.[0]?.status === 'True';

@@ -73,6 +73,28 @@ describe('a new job', () => {
     expect(reconcile(observed)).toEqual([]);
   });
 
+  it.each([
+    [{}, 4],
+    [{ minReplicas: 6, maxReplicas: 8 }, 6],
+    [{ maxReplicas: 3 }, 3],
+    [{ minReplicas: 3, maxReplicas: 8 }, 4],
+  ])('has k+r+1 PS by default, within its bounds: %j', (ps, count) => {
+    const first = observedOf({ job: jobOf({ ps }) });
+    const then = step(first, reconcile(first));
+    expect(statusOf(then)).toMatchObject({ startPs: count, ps: `0/${count}` });
+  });
+
+  it('without workers is Running when it has formed', () => {
+    const job = jobOf({ worker: { replicas: 0 } });
+    const first = observedOf({ job });
+    const then = step(first, reconcile(first));
+    const forming = { ...then, report: reportOf(then.pods, { redundancy: 'forming' }) };
+    expect(statusOf(step(forming, reconcile(forming))).phase).toBe('Pending');
+    const observed = running(job);
+    expect(statusOf(observed)).toMatchObject({ phase: 'Running', ps: '4/4', workers: '0/0' });
+    expect(reconcile(observed)).toEqual([]);
+  });
+
   it('hands the policy of tables on to workers, in one argument', () => {
     const args = ['--data', 'train.tsv', '--table-policy', 'admit=counter(2),evict=ttl(2000)'];
     const pods = created(reconcile(observedOf({ job: jobOf({ worker: { args } }) }))) as unknown as Pod[];
@@ -303,6 +325,18 @@ describe('a job ends', () => {
       spec: { replicas: number };
     };
     expect(set.spec.replicas).toBe(replicas);
+  });
+
+  it.each([
+    ['Running', ['movies-ps-1', 'movies-ps-2', 'movies-ps-3']],
+    ['All', ['movies-ps-0', 'movies-ps-1', 'movies-ps-2', 'movies-ps-3']],
+  ] as const)('and a PS that failed stays for its logs with cleanPodPolicy %s or goes', (policy, gone) => {
+    const observed = done(running(jobOf({ runPolicy: { cleanPodPolicy: policy } })));
+    const ended = step(observed, reconcile(observed));
+    const pods = ended.pods.map((pod) =>
+      pod.metadata.name === 'movies-ps-0' ? lived(pod, { phase: 'Failed', exit: { exitCode: 1 } }) : pod,
+    );
+    expect(deleted(reconcile({ ...ended, pods })).filter((name) => name.includes('-ps-'))).toEqual([...gone]);
   });
 
   it('and its PS stay until its scheduler has saved what there is', () => {

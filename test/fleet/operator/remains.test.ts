@@ -62,6 +62,25 @@ describe('a job in etcd', () => {
     expect(actionsOf(reconcile(held), 'hold')).toEqual([]);
   });
 
+  it('that somebody else manages is never held, and let go where it is', () => {
+    const managedBy = 'kueue.x-k8s.io/multikueue';
+    const job = etcdJob();
+    job.spec.managedBy = managedBy;
+    expect(reconcile(observedOf({ job }))).toEqual([]);
+    const left = doomed([], ({ spec }) => {
+      spec.managedBy = managedBy;
+    });
+    expect(reconcile(left)).toEqual([
+      {
+        ...{ kind: 'event', type: 'Warning', reason: 'StateKept' },
+        message: `keys of the job stay in etcd://e:2379/movies: ${managedBy} manages it`,
+      },
+      { kind: 'hold', held: false },
+    ]);
+    left.job.metadata.finalizers = ['a.dev/other'];
+    expect(reconcile(left)).toEqual([]);
+  });
+
   it.each([
     ['whose keys are to stay', etcdJob('Retain')],
     ['that is kept in a claim', jobOf()],

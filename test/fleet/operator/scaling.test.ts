@@ -194,6 +194,63 @@ describe('a ScaleOut of PS', () => {
     expect([gone.scalers, psOf(gone).length]).toEqual([[], 5]);
   });
 
+  it('grows a job without workers', () => {
+    const workerless = jobOf({ worker: { replicas: 0 }, ps: { replicas: 5 } });
+    const begun = withScalers([out(1)], workerless);
+    expect([phase(begun), psOf(begun).length]).toEqual(['Scaling', 6]);
+  });
+
+  it.each([
+    ['out' as const, { minReplicas: 7 }, 'BelowMinimum', '6 ps are fewer than the 7 of minReplicas'],
+    ['out' as const, { maxReplicas: 5 }, 'AboveMaximum', '6 ps are more than the 5 of maxReplicas'],
+    ['in' as const, { maxReplicas: 3 }, 'AboveMaximum', '4 ps are more than the 3 of maxReplicas'],
+  ])(
+    'or a ScaleIn that would end out of bounds is refused at its start: %s, %j',
+    (way, bounds, reason, message) => {
+      const scaler = way === 'out' ? out(1) : into({ count: 1 });
+      const refused = withScalers([scaler], jobOf({ ps: { replicas: 5, ...bounds } }));
+      expect(refused.scalers![0]!.status).toMatchObject({ phase: 'ScaleFailed', reason, message });
+    },
+  );
+
+  it('whose number the API server refuses says so, tries until its timeout, and is taken back', () => {
+    const moving = settled(underWay(seen(withScalers([out(1)], job))));
+    const done = underWay(seen(moving), 'done');
+    expect(actionsOf(reconcile(done), 'resize')).toEqual([{ kind: 'resize', role: 'ps', replicas: 6 }]);
+    const message = 'spec: Invalid value: no';
+    const object = { apiVersion: 'kintsugi.dev/v1alpha1', kind: 'TrainingJob', metadata: { name: 'movies' } };
+    const refusals = [{ object, status: 422, message, unmade: true }];
+    const refused = { ...done, refusals, now: START + 3_600_000 };
+    const tries = reconcile(refused);
+    expect(actionsOf(tries, 'scalerStatus')[0]!.status).toMatchObject({
+      ...{ phase: 'Scaling', reason: 'Refused', message, progressTime: '2026-01-01T01:00:00Z' },
+    });
+    expect(actionsOf(tries, 'resize')).toHaveLength(1);
+    expect(actionsOf(tries, 'wake')).toContainEqual({ kind: 'wake', at: refused.now + 60_000 });
+    const told = step(
+      refused,
+      tries.filter(({ kind }) => kind !== 'resize'),
+    );
+    const scaling = step(
+      told,
+      reconcile(told).filter(({ kind }) => kind === 'status'),
+    );
+    expect(scaling.job.status!.conditions!.find(({ type }) => type === 'Scaling')).toMatchObject({
+      ...{ status: 'True', reason: 'Refused', message },
+    });
+    const late = reconcile({ ...scaling, now: refused.now + 60_000 });
+    expect(actionsOf(late, 'resize')).toEqual([]);
+    expect(actionsOf(late, 'scalerStatus')[0]!.status).toMatchObject({
+      phase: 'Draining',
+      reason: 'Refused',
+    });
+    expect(actionsOf(late, 'event')).toMatchObject([{ reason: 'TakenBack', type: 'Warning' }]);
+    // Where it is taken in time, all is well.
+    const taken = settled({ ...scaling, refusals: [] });
+    expect(taken.scalers![0]!.status).toMatchObject({ phase: 'ScaleSucceeded' });
+    expect(taken.scalers![0]!.status).not.toHaveProperty('reason');
+  });
+
   it('over the maximum is refused, with a sentence', () => {
     const over = withScalers([out(3)], job);
     expect(over.scalers![0]!.status).toMatchObject({

@@ -3,15 +3,19 @@ import { describe, expect, it } from 'vitest';
 import type { ObjectManifest } from '../../../src/fleet/operator/objects.js';
 import type { ObservedJob } from '../../../src/fleet/operator/reconcile/observed.js';
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
+import type { ScalerObject, ScalerStatus } from '../../../src/fleet/operator/types.js';
 import {
   actionsOf,
   created,
   deleted,
   jobOf,
+  lived,
   names,
   observedOf,
+  reportOf,
   running,
   START,
+  scalerOf,
   schedulerPod,
   step,
 } from './support.js';
@@ -134,6 +138,117 @@ describe('a job that is suspended', () => {
     const begun = pass(suspended({ ...observed, now: START + 9000 }, false));
     expect(begun.job.status).toMatchObject({ startPs: 4, startTime: '2026-01-01T00:00:09Z' });
     expect(created(reconcile(suspended(observed, false)))).toHaveLength(6);
+  });
+});
+
+describe('a ScaleOut of a job that pauses', () => {
+  const out = (given: object = {}, status?: ScalerStatus): ScalerObject => {
+    const scaler = scalerOf('ScaleOut', { toAdd: { count: 1 }, ...given }, status);
+    const finalizers = status ? ['kintsugi.dev/scaling'] : [];
+    return { ...scaler, metadata: { ...scaler.metadata, finalizers } };
+  };
+  const deleting = (scaler: ScalerObject): ScalerObject => ({
+    ...scaler,
+    metadata: { ...scaler.metadata, deletionTimestamp: '2026-01-01T00:00:00Z' },
+  });
+  const gone = (): ObservedJob => {
+    let observed = pass(suspended(scheduled()));
+    observed = pass({ ...observed, saved: { generation: 2, at: START, underWay: false, number: 4 } });
+    return pass({ ...observed, pods: [], report: undefined });
+  };
+  const scalerActions = (observed: ObservedJob) =>
+    reconcile(observed).filter(({ kind }) => ['adopt', 'letGo', 'scalerStatus'].includes(kind));
+  const PAUSED = { phase: 'Pending', reason: 'JobSuspended', message: 'the job is suspended' };
+
+  it('says what it waits for, is not held, and begins when the job runs again', () => {
+    for (const paused of [pass(suspended(scheduled())), pass(pass(suspended(scheduled({})))), gone()]) {
+      const scaler = out();
+      expect(scalerActions({ ...paused, scalers: [scaler] })).toEqual([
+        { kind: 'scalerStatus', scaler, status: PAUSED },
+      ]);
+      const told = pass({ ...paused, scalers: [scaler] });
+      expect(scalerActions(told)).toEqual([]);
+    }
+    const waits = { ...scheduled(), scalers: [out({}, PAUSED as ScalerStatus)] };
+    expect(pass(waits).scalers![0]!.status).toMatchObject({ phase: 'Scaling', from: 4, to: 5 });
+  });
+
+  it('that is deleted goes at once where it has not begun', () => {
+    const scaler = deleting(out({}, PAUSED as ScalerStatus));
+    for (const paused of [pass(suspended(scheduled())), gone()])
+      expect(scalerActions({ ...paused, scalers: [scaler] })).toEqual([{ kind: 'letGo', scaler }]);
+  });
+
+  it('that has begun goes when nothing of the job is left to be taken back', () => {
+    const scaler = deleting(out({}, { phase: 'Scaling', from: 4, to: 5, attempt: 0 }));
+    expect(scalerActions({ ...pass(suspended(scheduled())), scalers: [scaler] })).toEqual([]);
+    expect(scalerActions({ ...gone(), scalers: [scaler] })).toEqual([{ kind: 'letGo', scaler }]);
+    // A ScaleOut that is not deleted goes on with the job.
+    const stays = out({}, { phase: 'Scaling', from: 4, to: 5, attempt: 0 });
+    expect(scalerActions({ ...gone(), scalers: [stays] })).toEqual([]);
+  });
+
+  it('that is over is let go', () => {
+    const scaler = out({}, { phase: 'ScaleSucceeded', from: 4, to: 5 });
+    expect(scalerActions({ ...gone(), scalers: [scaler] })).toEqual([{ kind: 'letGo', scaler }]);
+  });
+});
+
+describe('a job without a scheduler that answers', () => {
+  const unready = (observed: ObservedJob, isGone: (name: string) => boolean): ObservedJob => ({
+    ...observed,
+    report: undefined,
+    pods: observed.pods.map((pod) => (isGone(pod.metadata.name) ? lived(pod, { ready: false }) : pod)),
+  });
+  const isScheduler = (name: string) => name === scheduler.metadata.name;
+  const placeOf = (observed: ObservedJob) =>
+    actionsOf(reconcile(observed), 'status')[0]?.status.suspended ?? observed.job.status!.suspended;
+  /** A job whose workers never were ready. `given`: its spec; `formed`: whether its PS were. */
+  const beginning = (given: Parameters<typeof jobOf>[0], formed: boolean): ObservedJob => {
+    const first = pass(observedOf({ job: jobOf({ checkpoint, ...given }) }));
+    const pods = [...first.pods, scheduler].map((pod) =>
+      formed && !pod.metadata.name.includes('worker') ? pod : lived(pod, { ready: false }),
+    );
+    return pass({ ...first, pods });
+  };
+  const workerless = { worker: { replicas: 0 } };
+
+  it('has trained nothing where it never formed', () => {
+    for (const given of [{}, workerless]) {
+      const observed = pass(suspended(beginning(given, false)));
+      expect(placeOf(unready(observed, () => true))).toEqual({ place: '' });
+    }
+  });
+
+  it.each([
+    ['whose PS serve', isScheduler],
+    ['whose PS served once', () => true],
+  ])('and %s keeps what was trained', (_, isGone) => {
+    for (const given of [{}, workerless]) {
+      const before = beginning(given, true);
+      expect(before.job.status).toMatchObject({ phase: 'Pending' });
+      const observed = pass(suspended(unready(before, isGone)));
+      expect(placeOf(observed)).toBeUndefined();
+      const actions = reconcile(pass(observed));
+      expect(placeOf(pass(observed))).toBeUndefined();
+      expect(deleted(actions)).toEqual([]);
+      // When it answers a checkpoint is made, whatever was known before.
+      const answers = { ...observed, report: reportOf(observed.pods) };
+      expect(actionsOf(reconcile(pass(answers)), 'checkpoint')).toHaveLength(1);
+    }
+  });
+
+  it('has trained nothing in a life that never formed, whatever the one before did', () => {
+    let observed = pass(suspended(scheduled()));
+    expect(observed.job.status).toMatchObject({ formed: true });
+    observed = pass({ ...observed, saved: { generation: 2, at: START, underWay: false, number: 4 } });
+    observed = pass({ ...observed, pods: [], report: undefined });
+    observed = pass(pass(suspended(observed, false)));
+    expect(observed.job.status).toMatchObject({ life: 2, phase: 'Pending' });
+    expect(observed.job.status).not.toHaveProperty('formed');
+    observed = { ...observed, pods: observed.pods.map((pod) => lived(pod, { ready: false })) };
+    observed = pass(suspended({ ...observed, saved: undefined }));
+    expect(placeOf(pass(observed))).toEqual({ place: '/shared/movies' });
   });
 });
 

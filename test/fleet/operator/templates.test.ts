@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Container, Pod, PodSpec } from '../../../src/fleet/operator/objects.js';
 import { mergePodSpec, templateProblem } from '../../../src/fleet/operator/reconcile/merge.js';
-import { podOf, podSpecOf } from '../../../src/fleet/operator/reconcile/pods.js';
+import { podOf, podSpecOf, withSoundTemplates } from '../../../src/fleet/operator/reconcile/pods.js';
 import { MERGES } from './merges.js';
 import { jobOf } from './support.js';
 
@@ -88,6 +88,43 @@ describe('a template', () => {
     expect(env!.filter(({ name }) => name === 'NODE_NAME')).toEqual([{ name: 'NODE_NAME', value: 'fixed' }]);
     const { volumes } = specWith({ volumes: [{ name: 'tmp', emptyDir: { sizeLimit: '1Gi' } }] });
     expect(volumes).toEqual([{ name: 'tmp', emptyDir: { sizeLimit: '1Gi' } }]);
+  });
+
+  it('adds its tolerations, and takes the place of those with the same key and effect', () => {
+    const ours = (what: string) => ({
+      ...{ key: `node.kubernetes.io/${what}`, operator: 'Exists', effect: 'NoExecute' },
+      tolerationSeconds: 10,
+    });
+    const key = 'node.kubernetes.io/not-ready';
+    const toleranceOf = (given: object[]) => specWith({ tolerations: given }).tolerations;
+    for (const replaces of [
+      { key, operator: 'Exists', effect: 'NoExecute', tolerationSeconds: 300 },
+      // No effect is every effect.
+      { key, operator: 'Exists' },
+    ])
+      expect(toleranceOf([replaces])).toEqual([replaces, ours('unreachable')]);
+    for (const other of [
+      { key, operator: 'Exists', effect: 'NoSchedule' },
+      { key: 'spot', operator: 'Exists', effect: 'NoExecute' },
+      { operator: 'Exists' },
+    ])
+      expect(toleranceOf([other])).toEqual([other, ours('not-ready'), ours('unreachable')]);
+  });
+
+  it('of the scheduler has no volume of the name of its state', () => {
+    const volumes = [{ name: 'state', emptyDir: {} } as { name: string }];
+    const problemIn = (store: object, role: 'scheduler' | 'ps' = 'scheduler') => {
+      const job = jobOf({ scheduler: { store: { size: '1Gi', deletionPolicy: 'Delete', ...store } } });
+      job.spec.replicaSpecs[role] = { template: { spec: { volumes } } };
+      return withSoundTemplates(job).problems.get(role);
+    };
+    const problem =
+      '"replicaSpecs.scheduler.template.spec.volumes" has "state", which is the volume of the operator for ' +
+      'the state of the job: another one needs another name';
+    expect(problemIn({})).toBe(problem);
+    expect(problemIn({ claimName: 'mine' })).toBe(problem);
+    expect(problemIn({ etcd: { url: 'etcd://e:2379/x', schedulers: 2 } })).toBeUndefined();
+    expect(problemIn({}, 'ps')).toBeUndefined();
   });
 
   it('cannot take the gate, the name or the restart policy from a Pod', () => {

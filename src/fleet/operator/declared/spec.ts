@@ -43,7 +43,10 @@ const COUNTS = {
 
 const SCHEDULER_SPEC = object('The scheduler: who is alive, who holds what.', ROLE);
 const PS_SPEC = object('Parameter servers.', {
-  replicas: integer('PS that serve. Default: k+r+1, so that one of them can be drained.', 1, 4096),
+  replicas: integer(
+    'PS that serve. Default: k+r+1, so that one of them can be drained, within the bounds.',
+    ...([1, 4096] as const),
+  ),
   ...COUNTS,
   ...ROLE,
   ...restarts('OnFailure'),
@@ -223,7 +226,7 @@ export const SPEC = object(
           }),
           egress: list(
             'What its Pods reach besides each other and DNS: rules of a NetworkPolicy, for etcd, object ' +
-              'stores and data. Absent: everything.',
+              'stores and data. Mode "Job" needs it: [{}] is everything.',
             open<object>(''),
           ),
         },
@@ -232,29 +235,38 @@ export const SPEC = object(
             rule: "self.mode == 'Job' || !(has(self.prometheus) || has(self.egress))",
             message: 'prometheus and egress need mode "Job"',
           },
+          {
+            // kubectl drops a null, so "egress:" with nothing behind it looks as if it were not there.
+            rule: "has(self.egress) || !has(self.mode) || self.mode != 'Job'",
+            message:
+              'networkPolicy.egress says what the Pods of mode "Job" reach: [] is each other and DNS, ' +
+              '[{}] everything, and null is neither',
+          },
         ],
       ),
       {},
     ),
-    auth: object('Who may talk to the job.', {
+    auth: object('Who may talk to the job. It may change only while the job is Suspended.', {
       secretName: required(
-        text('Secret with "token" and "nodeToken". Default: one that the operator makes.', { minLength: 1 }),
-      ),
-    }),
-    tls: object('The traffic of the job is encrypted.', {
-      secretName: required(
-        text('Secret with the certificate "tls.crt", "tls.key", and "ca.crt", which has signed it.', {
-          minLength: 1,
-          maxLength: 253,
+        text('Secret with "token" and "nodeToken". Default: one that the operator makes.', {
+          ...{ minLength: 1, maxLength: 253 },
         }),
       ),
-      serverName: text(
-        'Name in the certificate. Default: that of the service, JOB-scheduler.NAMESPACE.svc.',
-        {
-          maxLength: 253,
-        },
-      ),
     }),
+    tls: immutable(
+      object('The traffic of the job is encrypted.', {
+        secretName: required(
+          text('Secret with the certificate "tls.crt", "tls.key", and "ca.crt", which has signed it.', {
+            ...{ minLength: 1, maxLength: 253 },
+          }),
+        ),
+        serverName: text(
+          'Name in the certificate. Default: that of the service, JOB-scheduler.NAMESPACE.svc.',
+          { maxLength: 253 },
+        ),
+      }),
+      'tls of a job is fixed',
+    ),
     metrics: object(
       'Prometheus gets the metrics of the job, by a PodMonitor where the cluster has that kind. Their ' +
         'token is "metricsToken" of the Secret of auth.',
@@ -311,11 +323,7 @@ export const SPEC = object(
     ),
   },
   [
-    {
-      rule: 'has(self.tls) == has(oldSelf.tls) && (!has(self.tls) || self.tls == oldSelf.tls)',
-      message: 'tls of a job is fixed',
-    },
-    ...(['minReplicas', 'replicas'] as const).map((count) => {
+    ...(['minReplicas', 'maxReplicas', 'replicas'] as const).map((count) => {
       const at = `self.replicaSpecs.ps.${count}`;
       return {
         rule: `!has(${at}) || ${at} >= self.code.k + self.code.r`,
@@ -324,10 +332,15 @@ export const SPEC = object(
     }),
     ...(['ps', 'worker'] as const).flatMap((role) => {
       const at = `self.replicaSpecs.${role}`;
+      const [least, most] = [`${at}.minReplicas`, `${at}.maxReplicas`];
       return [
         {
           rule: `!has(self.autoscale) || !('${role}' in self.autoscale.roles) || has(${at}.maxReplicas)`,
           message: `autoscale of ${role} needs ${role}.maxReplicas`,
+        },
+        {
+          rule: `!has(${least}) || !has(${most}) || ${least} <= ${most}`,
+          message: `${role}.minReplicas must be at most ${role}.maxReplicas`,
         },
         {
           rule: `!has(${at}.replicas) || !has(${at}.minReplicas) || ${at}.minReplicas <= ${at}.replicas`,

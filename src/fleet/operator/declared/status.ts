@@ -24,6 +24,7 @@ export const STATUS = object('The job as it runs.', {
   sizePs: integer('PS that it has, or had before it began to scale.', 1),
   life: integer('Number of its life: 1, and one more each time that it goes on after it was suspended.', 1),
   restore: text('Place of the checkpoint that this life began with.'),
+  formed: flag('True: this life has formed once. From then on it may have something to lose.'),
   suspended: object(
     'Checkpoint with which a suspended job goes on. Without a number it has trained nothing.',
     {

@@ -16,17 +16,39 @@ const named = (fields: Parameters<typeof open>[1] = {}) =>
     ...{ nullable: true, 'x-kubernetes-list-type': 'map', 'x-kubernetes-list-map-keys': ['name'] },
   });
 const others = () => list('', open<object>(''), { nullable: true });
+/** An object that null takes away. */
+const taken = () => {
+  const { schema, presence } = open<object>('');
+  return { schema: { ...schema, nullable: true as const }, presence };
+};
 const containers = () =>
-  named({ env: others(), volumeMounts: others(), ports: others(), resources: open('') });
+  named({
+    ...{ env: others(), volumeMounts: others(), ports: others() },
+    ...{ resources: taken(), securityContext: taken() },
+  });
+
+/** The spec of a template. A field of it that the operator would write over is refused. */
+function ruled(
+  description: string,
+  fields: Parameters<typeof open>[1],
+): Field<NonNullable<PodTemplate['spec']>, 'optional'> {
+  const { schema, presence } = open<NonNullable<PodTemplate['spec']>>(description, fields);
+  const message =
+    'a template has no restartPolicy: that of ps and worker is replicaSpecs.ROLE.restartPolicy, and a ' +
+    'scheduler always begins again';
+  const rules = [{ rule: '!has(self.restartPolicy)', message }];
+  return { schema: { ...schema, 'x-kubernetes-validations': rules }, presence };
+}
 
 const FIELDS = object('A PodTemplateSpec. It is merged into what the operator says, by names.', {
   metadata: object('', { labels: map('', text('')), annotations: map('', text('')) }),
-  spec: open<NonNullable<PodTemplate['spec']>>('Its container "kintsugi" runs the role.', {
+  spec: ruled('Its container "kintsugi" runs the role.', {
+    restartPolicy: text(''),
     containers: containers(),
     initContainers: containers(),
     volumes: named(),
     ...{ tolerations: others(), readinessGates: others(), topologySpreadConstraints: others() },
-    ...{ imagePullSecrets: others(), securityContext: open('') },
+    ...{ imagePullSecrets: others(), securityContext: taken() },
   }),
 });
 

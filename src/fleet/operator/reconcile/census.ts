@@ -9,7 +9,8 @@ import type { JobReport, ObservedJob } from './observed.js';
  *
  * - `active`: it runs, or is about to.
  * - `ending`: somebody deletes it. On a machine that is gone it stays so for ever.
- * - `succeeded`, `failed`: its process has ended, and is not started again in this Pod.
+ * - `succeeded`, `failed`: its process has ended, and is not started again in this Pod. Containers beside it
+ *   may run on, or have ended in another way.
  * - `lost`: its machine does not answer, and the job has given its process up.
  */
 export type MemberState = 'active' | 'ending' | 'succeeded' | 'failed' | 'lost';
@@ -26,6 +27,8 @@ export interface Member {
   exit?: Terminated | undefined;
   /** How often its process has begun again in this Pod. */
   restarts: number;
+  /** True: its process has ended, and containers beside it have not. */
+  lingers: boolean;
   /** True: its container runs, or is about to for the first time. */
   runs: boolean;
   /** Set: it was killed for want of memory, and may still be started again in its Pod. */
@@ -63,15 +66,32 @@ function isSilent(pod: Pod, role: PodRole, { nodes, report }: WatchedPods): bool
   );
 }
 
+/** The container of the role. Others may stand before it. */
+export const containerIn = ({ status }: Pod): ContainerStatus | undefined =>
+  status?.containerStatuses?.find(({ name }) => name === CONTAINER);
+
+const isOver = ({ status }: Pod): boolean => status?.phase === 'Succeeded' || status?.phase === 'Failed';
+
+/** How its process has ended for good; undefined: it has not. */
+function endOf(pod: Pod): 'succeeded' | 'failed' | undefined {
+  const { phase, reason } = pod.status ?? {};
+  const exit = containerIn(pod)?.state?.terminated;
+  const { restartPolicy } = pod.spec;
+  if (phase === 'Succeeded') return 'succeeded';
+  // A Pod that was ended as a whole has a reason: then its process was told to end.
+  if (phase === 'Failed') return exit?.exitCode === 0 && !reason ? 'succeeded' : 'failed';
+  if (exit?.exitCode === 0)
+    return restartPolicy === 'Never' || restartPolicy === 'OnFailure' ? 'succeeded' : undefined;
+  return exit && restartPolicy === 'Never' ? 'failed' : undefined;
+}
+
 function stateOf(pod: Pod, { nodes, report }: Pick<ObservedJob, 'nodes' | 'report'>): MemberState {
   if (pod.metadata.deletionTimestamp !== undefined) return 'ending';
-  if (pod.status?.phase === 'Succeeded') return 'succeeded';
-  if (pod.status?.phase === 'Failed') return 'failed';
-  return onLostMachine(pod, nodes, report) ? 'lost' : 'active';
+  return endOf(pod) ?? (onLostMachine(pod, nodes, report) ? 'lost' : 'active');
 }
 
 /** Whether its process serves. Whether the Pod is ready depends on gates, too. */
-function isReady(conditions: readonly ObjectCondition[]): boolean {
+export function isReady(conditions: readonly ObjectCondition[]): boolean {
   const told = (type: string) => conditions.find((one) => one.type === type)?.status;
   return (told('ContainersReady') ?? told('Ready')) === 'True';
 }
@@ -81,7 +101,7 @@ export const lastExit = (container: ContainerStatus | undefined): Terminated | u
   container?.state?.terminated ?? container?.lastState?.terminated;
 
 function memberOf(pod: Pod, role: PodRole, observed: WatchedPods): Member {
-  const container = pod.status?.containerStatuses?.find((one) => one.name === CONTAINER);
+  const container = containerIn(pod);
   const conditions = pod.status?.conditions ?? [];
   const exit = lastExit(container);
   return {
@@ -92,6 +112,7 @@ function memberOf(pod: Pod, role: PodRole, observed: WatchedPods): Member {
     reachable: reachable(pod, observed.nodes),
     ready: isReady(conditions) && !isSilent(pod, role, observed),
     exit,
+    lingers: endOf(pod) !== undefined && !isOver(pod),
     restarts: container?.restartCount ?? 0,
     runs: exit === undefined || container?.state?.running !== undefined,
     starved: role === 'scheduler' ? undefined : starvedOf(observed.job, role, pod, exit),

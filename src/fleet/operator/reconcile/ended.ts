@@ -1,6 +1,6 @@
 /** Cleans up a job that has ended. */
 import { TRAINING_JOB, type TrainingJobStatus } from '../types.js';
-import { type Census, inState } from './census.js';
+import { type Census, inState, type Member } from './census.js';
 import { deletion } from './deletion.js';
 import type { Action, ObservedJob } from './observed.js';
 
@@ -11,12 +11,16 @@ const ENDED_GRACE_SECONDS = 1;
 export function cleaning({ job }: ObservedJob, census: Census): Action[] {
   const policy = job.spec.runPolicy.cleanPodPolicy;
   if (policy === 'None' || keptForRescue(job.status)) return [];
-  const running = inState(census.worker, 'active', 'lost');
-  const gone = policy === 'All' ? inState(census.worker, 'succeeded', 'failed') : [];
+  const goes = ({ state, lingers }: Member): boolean =>
+    state === 'active' || state === 'lost' || (state !== 'ending' && (lingers || policy === 'All'));
   const saved = inState(census.scheduler, 'active', 'ending').length === 0;
-  return [...running, ...gone, ...(saved ? census.ps.filter(({ state }) => state !== 'ending') : [])].map(
-    (one) => deletion(one, ENDED_GRACE_SECONDS),
-  );
+  // A program of the user's own may have something to do at its end.
+  const { terminationGracePeriodSeconds } = job.spec.replicaSpecs.worker.template?.spec ?? {};
+  const grace = terminationGracePeriodSeconds == null ? ENDED_GRACE_SECONDS : undefined;
+  return [
+    ...census.worker.filter(goes).map((one) => deletion(one, grace)),
+    ...(saved ? census.ps.filter(goes) : []).map((one) => deletion(one, ENDED_GRACE_SECONDS)),
+  ];
 }
 
 /**

@@ -74,9 +74,17 @@ export function metaOf(job: TrainingJob, name: string, role?: PodRole): Meta {
   };
 }
 
-/** Number of PS that are to serve. */
+/** The program in place of kintsugi. An empty command is none, as in a container. */
+export function commandOf({ spec }: TrainingJob, role: PodRole): string[] | undefined {
+  const { command = [] } = spec.replicaSpecs[role];
+  return command.length > 0 ? command : undefined;
+}
+
+/** Number of PS that are to serve. The default lies within the bounds. */
 export function wantedPs({ spec }: TrainingJob): number {
-  return spec.replicaSpecs.ps.replicas ?? spec.code.k + spec.code.r + 1;
+  const usual = spec.code.k + spec.code.r + 1;
+  const { replicas, minReplicas = usual, maxReplicas = Number.POSITIVE_INFINITY } = spec.replicaSpecs.ps;
+  return replicas ?? Math.min(Math.max(usual, minReplicas), maxReplicas);
 }
 
 /** Name of the data set that the workers train. */

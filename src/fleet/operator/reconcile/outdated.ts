@@ -4,9 +4,9 @@
  * cannot begin neither.
  */
 import type { KubeObject } from '../objects.js';
-import { type Census, inState, type Member } from './census.js';
+import { type Census, containerIn, inState, type Member } from './census.js';
 import { deletion } from './deletion.js';
-import { CONTAINER, schedulersOf } from './names.js';
+import { schedulersOf } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 
 const REVISION_LABEL = 'controller-revision-hash';
@@ -22,8 +22,7 @@ function revisionOf(owned: readonly KubeObject[]): string | undefined {
 
 /** When a scheduler that never ended has run for a while. Undefined: it does not run, or has ended before. */
 function steadyAt({ pod, exit }: Member): number | undefined {
-  const container = pod.status?.containerStatuses?.find(({ name }) => name === CONTAINER);
-  const at = Date.parse(container?.state?.running?.startedAt ?? '');
+  const at = Date.parse(containerIn(pod)?.state?.running?.startedAt ?? '');
   return exit === undefined && !Number.isNaN(at) ? at + STEADY_MS : undefined;
 }
 

@@ -6,6 +6,7 @@ import { ownerEnvironment } from './foreign.js';
 import { mergePodSpec, templateProblem } from './merge.js';
 import {
   CONTAINER,
+  commandOf,
   INDEX_LABEL,
   METRICS_KEY,
   metaOf,
@@ -156,7 +157,7 @@ const PORTS: Record<PodRole, number> = { scheduler: SCHEDULER_PORT, ps: PS_PORT,
 /** The container of a role, as it is where the template says nothing. */
 function containerOf(job: TrainingJob, role: PodRole, start: Beginning): Container {
   const { spec } = job;
-  const { command } = spec.replicaSpecs[role];
+  const command = commandOf(job, role);
   const more = spec.replicaSpecs[role].args ?? [];
   const own = command === undefined;
   return {
@@ -197,12 +198,17 @@ function graceSeconds(job: TrainingJob, role: PodRole): number {
   return (role === 'ps' ? job.spec.drainTimeoutSeconds : 20) + ENDING_SECONDS;
 }
 
+type PodToleration = NonNullable<PodSpec['tolerations']>[number];
+
 function tolerations(given: PodSpec['tolerations'] = []): NonNullable<PodSpec['tolerations']> {
   const ours = ['not-ready', 'unreachable'].map((what) => ({
     ...{ key: `node.kubernetes.io/${what}`, operator: 'Exists', effect: 'NoExecute' },
     tolerationSeconds: TOLERATED_SECONDS,
   }));
-  return [...given, ...ours.filter(({ key }) => !given.some((one) => one.key === key))];
+  // A toleration without an effect is one of all effects.
+  const replaces = (one: PodToleration, { key, effect }: PodToleration): boolean =>
+    one.key === key && (one.effect === effect || !one.effect);
+  return [...given, ...ours.filter((own) => !given.some((one) => replaces(one, own)))];
 }
 
 /** Machines and zones get about as many of a role each, where there is room. */
@@ -293,6 +299,17 @@ export function podOf(
   };
 }
 
+/** A template that takes the place of the volume with the state of the job would lose that state. */
+function stateProblem({ spec }: TrainingJob, role: PodRole, path: string): string | undefined {
+  const volumes = spec.replicaSpecs[role].template?.spec?.volumes ?? [];
+  const isTaken = role === 'scheduler' && !spec.scheduler.store.etcd;
+  if (!isTaken || !volumes.some(({ name }) => name === STATE_VOLUME)) return undefined;
+  return (
+    `"${path}.spec.volumes" has "${STATE_VOLUME}", which is the volume of the operator for the state of ` +
+    'the job: another one needs another name'
+  );
+}
+
 /** The job without templates that cannot be merged, and what is wrong with each of these. */
 export function withSoundTemplates(job: TrainingJob): {
   job: TrainingJob;
@@ -301,7 +318,8 @@ export function withSoundTemplates(job: TrainingJob): {
   const problems = new Map<PodRole, string>();
   const replicaSpecs = { ...job.spec.replicaSpecs };
   for (const role of ['scheduler', 'ps', 'worker'] as const) {
-    const problem = templateProblem(replicaSpecs[role].template, `replicaSpecs.${role}.template`);
+    const path = `replicaSpecs.${role}.template`;
+    const problem = templateProblem(replicaSpecs[role].template, path) ?? stateProblem(job, role, path);
     if (problem === undefined) continue;
     problems.set(role, problem);
     replicaSpecs[role] = { ...replicaSpecs[role], template: undefined } as never;

@@ -16,7 +16,7 @@ export function quantityOf(bytes: number): string {
 /** Bytes of a quantity. Undefined: there is none, or it is no quantity. */
 export function bytesOf(quantity: string | number | undefined): number | undefined {
   if (typeof quantity === 'number') return quantity;
-  const [, number, unit = ''] = /^([0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)$/.exec(quantity ?? '') ?? [];
+  const [, number, unit = ''] = /^\+?([0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)$/.exec(quantity ?? '') ?? [];
   const factor = UNITS[unit];
   const value = Number(number) * (factor ?? Number.NaN);
   return Number.isFinite(value) ? value : undefined;

@@ -30,13 +30,13 @@ import { planning } from './plan.js';
 import { type Beginning, withSoundTemplates } from './pods.js';
 import { queueingOf, queueSteps } from './queueing.js';
 import { reclaimed } from './reclaim.js';
-import { holding, isHeld, removing, strayRemovals } from './remains.js';
+import { disowned, holding, isHeld, removing, strayRemovals } from './remains.js';
 import { removals } from './removals.js';
 import { firstReport, gathering, lateReport } from './results.js';
 import { sameValue } from './same.js';
 import { asks } from './scaling/asks.js';
 import { goalOf, type ScalingGoal } from './scaling/goal.js';
-import { scalerSteps } from './scaling/scalers.js';
+import { pausedSteps, scalerSteps } from './scaling/scalers.js';
 import { beginningOf, begun, hasEnded, outcomeOf, statusOf } from './status.js';
 import { lookAgain, stuckOf, stuckTold } from './stuck.js';
 import { isPaused, type Stage, stageOf, suspending } from './suspension.js';
@@ -124,7 +124,7 @@ const OURS = `${GROUP}/operator`;
 
 export function reconcile(seen: ObservedJob): Action[] {
   const { managedBy = OURS } = seen.job.spec;
-  if (managedBy !== OURS) return [];
+  if (managedBy !== OURS) return disowned(seen.job, managedBy);
   const sound = withSoundTemplates(seen.job);
   const { job, queue } = queueingOf({ ...seen, job: sound.job });
   const gang = gangProblem(job, seen.extras ?? NONE);
@@ -167,10 +167,12 @@ export function reconcile(seen: ObservedJob): Action[] {
         );
   const pods = goesOn ? [...made, ...tried(observed, census, fixed)] : made;
   const all = [...fixed, ...pods];
-  const ready =
-    queue?.admitted === true && census.worker.length > 0 && allServe(census, goal, schedulersOf(job));
+  const begins = census.worker.length > 0 || wanted.workers === 0;
+  const ready = queue?.admitted === true && begins && allServe(census, goal, schedulersOf(job));
+  // One beside whose process others run on uses what it has.
+  const finished = inState(census.worker, 'succeeded').filter(({ lingers }) => !lingers).length;
   const steps = queueSteps(observed, queue, {
-    ...{ gone: stage === 'suspended', ready, finished: inState(census.worker, 'succeeded').length },
+    ...{ gone: stage === 'suspended', ready, finished },
     outcome: over ? endOf(job) : undefined,
   });
   const waits = queue !== undefined && stage === 'suspended';
@@ -211,8 +213,9 @@ export function reconcile(seen: ObservedJob): Action[] {
     ...(goesOn ? gates(observed, census, goal) : []),
     ...(goesOn && stage === 'none' ? planning(observed) : []),
     ...(ends ? [] : suspending(observed, census, stage)),
-    // ScaleOut and ScaleIn of a job that pauses wait.
-    ...(ends || stage === 'none' ? scalerSteps(observed, census, goal, ends) : []),
+    ...(ends || stage === 'none'
+      ? scalerSteps(observed, census, goal, ends)
+      : pausedSteps(observed, stage === 'suspended')),
     ...(over ? [...cleaning(observed, census), ...ageing(observed)] : []),
     ...(goesOn ? lookAgain(observed, census) : []),
     ...(deadline === undefined ? [] : [{ kind: 'wake' as const, at: deadline }]),

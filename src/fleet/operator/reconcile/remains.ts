@@ -6,10 +6,10 @@
 import type { ObjectManifest, Pod } from '../objects.js';
 import { GROUP, type TrainingJob } from '../types.js';
 import { stranded } from './apart.js';
-import { type Census, lastExit, permanentProblem } from './census.js';
+import { type Census, containerIn, lastExit, permanentProblem } from './census.js';
 import { deletion } from './deletion.js';
 import { fixturesOf, sameAs } from './fixtures.js';
-import { CONTAINER, labelsOf, ROLE_LABEL, schedulerName, selectorOf } from './names.js';
+import { CONTAINER, commandOf, labelsOf, ROLE_LABEL, schedulerName, selectorOf } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 import { podMeta, podSpecOf } from './pods.js';
 import { beginningOf, begun } from './status.js';
@@ -26,9 +26,9 @@ export const isHeld = ({ metadata }: TrainingJob): boolean =>
   metadata.finalizers?.includes(STATE_FINALIZER) ?? false;
 
 /** Whether the keys of the job are removed when it is deleted. */
-function keysGo({ spec }: TrainingJob): boolean {
-  const { etcd, deletionPolicy } = spec.scheduler.store;
-  const ownProgram = spec.replicaSpecs.scheduler.command !== undefined;
+function keysGo(job: TrainingJob): boolean {
+  const { etcd, deletionPolicy } = job.spec.scheduler.store;
+  const ownProgram = commandOf(job, 'scheduler') !== undefined;
   return etcd !== undefined && deletionPolicy === 'Delete' && !ownProgram;
 }
 
@@ -74,7 +74,7 @@ function removalOf(job: TrainingJob): ObjectManifest {
 
 /** Why the keys are not going to be removed; undefined: they still may be. */
 function problemOf(pod: Pod | undefined, late: boolean): string | undefined {
-  const exit = lastExit(pod?.status?.containerStatuses?.find(({ name }) => name === CONTAINER));
+  const exit = lastExit(pod && containerIn(pod));
   const problem = permanentProblem(exit);
   if (problem !== undefined) return problem;
   if (!late) return undefined;
@@ -82,10 +82,8 @@ function problemOf(pod: Pod | undefined, late: boolean): string | undefined {
 }
 
 /** Whether the Pod has removed the keys. A container beside it, which somebody added, may run for ever. */
-function hasRemoved({ status }: Pod): boolean {
-  const container = status?.containerStatuses?.find(({ name }) => name === CONTAINER);
-  return status?.phase === 'Succeeded' || container?.state?.terminated?.exitCode === 0;
-}
+const hasRemoved = (pod: Pod): boolean =>
+  pod.status?.phase === 'Succeeded' || containerIn(pod)?.state?.terminated?.exitCode === 0;
 
 const plainUrl = (url: string | undefined): string | undefined => url?.replace(/\/+$/, '');
 
@@ -108,6 +106,19 @@ export const strayRemovals = ({ job, pods }: ObservedJob): Action[] =>
     .filter((pod) => isAtPlaceOf(job, pod) || hasRemoved(pod))
     .map((pod) => deletion({ pod }, ENDED_GRACE_SECONDS));
 
+/** An event about keys that stay. */
+function kept({ spec }: TrainingJob, why: string): Action {
+  const place = withoutPassword(spec.scheduler.store.etcd?.url ?? 'etcd');
+  const message = `keys of the job stay in ${place}: ${why}`;
+  return { kind: 'event', type: 'Warning', reason: 'StateKept', message };
+}
+
+/** Lets go of a deleted job that somebody else manages, and that was the operator's before. */
+export function disowned(job: TrainingJob, managedBy: string): Action[] {
+  if (job.metadata.deletionTimestamp === undefined || !isHeld(job)) return [];
+  return [kept(job, `${managedBy} manages it`), { kind: 'hold', held: false }];
+}
+
 /** Takes a deleted job apart, and lets it go when its keys are removed. */
 export function removing(observed: ObservedJob, census: Census): Action[] {
   const { job, now, pods, owned, extras = new Set() } = observed;
@@ -120,9 +131,7 @@ export function removing(observed: ObservedJob, census: Census): Action[] {
   const limit = Date.parse(job.metadata.deletionTimestamp ?? '') + LIMIT_MS;
   const problem = problemOf(pod, now >= limit);
   if (problem !== undefined) {
-    const { url } = job.spec.scheduler.store.etcd!;
-    const message = `keys of the job stay in ${withoutPassword(url)}: ${problem}`;
-    return [{ kind: 'event', type: 'Warning', reason: 'StateKept', message }, free];
+    return [kept(job, problem), free];
   }
   const start = beginningOf(begun(observed, census, 'none'));
   const set = fixturesOf(job, 0, start, 0, extras).filter(

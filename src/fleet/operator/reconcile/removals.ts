@@ -1,7 +1,7 @@
 /** Deletes Pods of a job that goes on, when nobody needs them any more. */
 
 import type { Pod } from '../objects.js';
-import { type Census, inState, type Member } from './census.js';
+import { type Census, containerIn, inState, type Member } from './census.js';
 import { deletion } from './deletion.js';
 import type { Action, ObservedJob } from './observed.js';
 import { staying } from './scaling/asks.js';
@@ -14,10 +14,11 @@ import type { ScalingGoal } from './scaling/goal.js';
 const BEGINNING: ReadonlySet<string> = new Set(['ContainerCreating', 'PodInitializing']);
 
 /** Whether a Pod waits for a machine, or cannot begin on the one that it has. */
-function neverBegan({ status, spec }: Pod): boolean {
+function neverBegan(pod: Pod): boolean {
+  const { status, spec } = pod;
   if ((status?.phase ?? 'Pending') !== 'Pending') return false;
   if (spec.nodeName === undefined) return true;
-  const [container] = status?.containerStatuses ?? [];
+  const container = containerIn(pod);
   const why = container?.state?.waiting?.reason;
   return why !== undefined && !BEGINNING.has(why) && container?.lastState?.terminated === undefined;
 }

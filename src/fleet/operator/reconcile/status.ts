@@ -13,7 +13,7 @@ import { resultsOf } from './results.js';
 import type { ScalingGoal } from './scaling/goal.js';
 import { scalingStatusOf } from './scaling/progress.js';
 import { type Stuck, stuckCondition } from './stuck.js';
-import { isPaused, type Stage, savedFor } from './suspension.js';
+import { hasFormed, isPaused, type Stage, savedFor } from './suspension.js';
 import { timeOf } from './time.js';
 import { ownFailures, type ReconcileVerdict } from './verdict.js';
 
@@ -46,16 +46,18 @@ const nextLife = ({ life = 1 }: TrainingJobStatus, place: string) => ({
 });
 
 /** The part of the status that the verdict needs: times and counts of this life. */
-export function begun({ job, now }: ObservedJob, census: Census, stage: Stage) {
+export function begun(observed: ObservedJob, census: Census, stage: Stage) {
+  const { job, now } = observed;
   const before = job.status ?? {};
   const again = stage === 'returning';
-  const { suspended, ...rest } = before;
+  const { suspended, formed: _, ...rest } = before;
   return {
     ...(again ? rest : before),
     startTime: (again ? undefined : before.startTime) ?? timeOf(now),
     startPs: (again ? undefined : before.startPs) ?? wantedPs(job),
     startCheckpoint: (again ? undefined : before.startCheckpoint) ?? startPlan(job),
     ...(again && suspended ? nextLife(before, suspended.place) : {}),
+    ...(!again && hasFormed(observed, census) ? { formed: true } : {}),
     ...(hasEnded(before) ? {} : { ...failures(census, before), ...grown(job, census) }),
   };
 }
@@ -80,7 +82,7 @@ export const beginningOf = (start: ReturnType<typeof begun>): Beginning => {
 
 function phaseOf(
   { job, report }: ObservedJob,
-  { census, verdict, stage }: Passed,
+  { census, verdict, stage, goal }: Passed,
   scaler: string | undefined,
 ): JobPhase {
   const before = job.status?.phase;
@@ -88,7 +90,8 @@ function phaseOf(
   if (stage === 'suspended') return 'Suspended';
   if (before === 'Running' || before === 'Scaling') return scaler === undefined ? 'Running' : 'Scaling';
   const formed = report !== undefined && report.redundancy !== 'forming';
-  return formed && census.worker.some((one) => one.ready) ? 'Running' : 'Pending';
+  const trains = goal.workers === 0 || census.worker.some((one) => one.ready);
+  return formed && trains ? 'Running' : 'Pending';
 }
 
 const selectorText = (selector: Record<string, string>): string =>

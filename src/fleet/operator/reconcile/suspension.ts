@@ -5,7 +5,7 @@
  * that checkpoint.
  */
 import type { TrainingJobStatus } from '../types.js';
-import type { Census, Member } from './census.js';
+import { type Census, isReady, type Member } from './census.js';
 import { deletion } from './deletion.js';
 import type { Action, ObservedJob } from './observed.js';
 import { isPlanned, planning } from './plan.js';
@@ -41,7 +41,8 @@ function anythingHere(census: Census): boolean {
   // The next scheduler has the name of this one, which must be gone first.
   if (census.scheduler.length > 0) return true;
   const done = new Set(['succeeded', 'failed']);
-  return [...here(census.ps), ...here(census.worker)].some(({ state }) => !done.has(state));
+  const members = [...here(census.ps), ...here(census.worker)];
+  return members.some(({ state, lingers }) => lingers || !done.has(state));
 }
 
 export function stageOf({ job }: ObservedJob, census: Census): Stage {
@@ -58,12 +59,24 @@ export function stageOf({ job }: ObservedJob, census: Census): Stage {
 }
 
 /**
- * Whether this life has trained nothing: no worker was ready beside a job that had formed, and its scheduler
- * says so or does not run.
+ * Whether this life has formed, or may have, as far as this pass sees. Scheduler and PS become ready when the
+ * job forms, and a PS stays so while its scheduler is away. A report knows better.
  */
-function neverTrained({ job, report, asking }: ObservedJob, census: Census): boolean {
+export function hasFormed({ job, report }: ObservedJob, census: Census): boolean {
+  const { phase, formed = false } = job.status ?? {};
+  if (formed || phase === 'Running' || phase === 'Scaling') return true;
+  if (report) return report.redundancy !== 'forming';
+  return [...census.scheduler, ...census.ps].some(({ pod }) => isReady(pod.status?.conditions ?? []));
+}
+
+/**
+ * Whether this life has trained nothing: its scheduler says that it has not formed, or it never did, as the
+ * status has it. A scheduler that is away for a moment says nothing.
+ */
+function neverTrained(observed: ObservedJob, census: Census): boolean {
+  const { job, report, asking } = observed;
   if (job.status?.phase !== 'Pending' || asking) return false;
-  return report ? report.redundancy === 'forming' : !census.scheduler.some(({ ready }) => ready);
+  return report ? report.redundancy === 'forming' : !hasFormed(observed, census);
 }
 
 /**

@@ -1,6 +1,7 @@
 /** Whether a job has ended, and how. */
+import type { Pod } from '../objects.js';
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
-import { type Census, inState, type Member, permanentProblem } from './census.js';
+import { type Census, inState, lastExit, type Member, permanentProblem } from './census.js';
 import { memoryOf } from './memory.js';
 import type { ObservedJob } from './observed.js';
 import { quantityOf } from './quantity.js';
@@ -45,6 +46,16 @@ function problemOf(census: Census): { member: Member; problem: string } | undefi
   return undefined;
 }
 
+/** Why a Pod has failed whose own container did not end badly. */
+function describeFailure(name: string, { status }: Pod): string {
+  if (status?.reason) return `${name}: ${status.reason}${status.message ? `: ${status.message}` : ''}`;
+  for (const one of [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])]) {
+    const exit = lastExit(one);
+    if (exit && exit.exitCode !== 0) return describeEnd({ name: `${name}: container ${one.name}`, exit });
+  }
+  return `${name} failed`;
+}
+
 /** The end of a process in one line, with its last words. */
 export function describeEnd({
   name,
@@ -52,6 +63,7 @@ export function describeEnd({
   starved,
   pod,
 }: Pick<Member, 'name' | 'exit' | 'starved'> & Partial<Pick<Member, 'pod'>>): string {
+  if (pod && (exit?.exitCode ?? 0) === 0) return describeFailure(name, pod);
   if (!exit) return `${name} failed`;
   const how = exit.signal ? `signal ${exit.signal}` : (exit.reason ?? 'Error');
   const last = exit.message?.trim().split('\n').at(-1);

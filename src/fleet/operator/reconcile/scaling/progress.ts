@@ -63,7 +63,8 @@ export function scalingOf(
   const draining = active > ps || leaving.size > 0;
   const status = !ended && (draining || changing || current !== undefined);
   const problem = current ? current.scaler.status?.message : askedFor(observed, `scale ${ps}`)?.problem;
-  if (!ended && problem !== undefined) return [status, 'TakenBack', problem];
+  const refused = current?.scaler.status?.reason === 'Refused';
+  if (!ended && problem !== undefined) return [status, refused ? 'Refused' : 'TakenBack', problem];
   const reason = draining ? 'Draining' : changing ? 'Moving' : current ? 'Scaling' : 'Settled';
   return [status, reason];
 }

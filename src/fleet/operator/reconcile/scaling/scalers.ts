@@ -75,7 +75,7 @@ function refusal({ job, census }: Pass, scaler: ScalerObject): Why | undefined {
     const message = `${to} PS are too few: a group of this job needs ${k}+${r}`;
     return { reason: 'BelowMinimum', message };
   }
-  if (scaler.kind === 'ScaleIn' && to < minReplicas)
+  if (to < minReplicas)
     return {
       reason: 'BelowMinimum',
       message: `${to} ${role} are fewer than the ${minReplicas} of minReplicas`,
@@ -171,6 +171,24 @@ function takenBack(pass: Pass, { scaler }: Current, why: Why): Action[] {
   return [...written(scaler, status), event(scaler, 'TakenBack', why.message, true)];
 }
 
+/** Why the API server did not take the number when it was applied last. Undefined: it was not refused. */
+const refusedNumber = ({ refusals = [], job }: Pass): string | undefined =>
+  refusals.find(({ object: { kind } }) => kind === job.kind)?.message;
+
+/** Applies the number that is reached. Where it is refused, it is tried until the timeout has passed. */
+function applied(pass: Pass, current: Current): Action[] {
+  const { scaler, to } = current;
+  const resize: Action = { kind: 'resize', role: scaler.spec.role, replicas: to };
+  const message = refusedNumber(pass);
+  if (message === undefined) return [resize];
+  const before = scaler.status?.reason === 'Refused' ? scaler.status : undefined;
+  const why = { reason: 'Refused', message };
+  if (before && pass.now >= lateAt(scaler)) return takenBack(pass, current, why);
+  const status = before ?? { ...scaler.status, progressTime: timeOf(pass.now) };
+  const told = { ...scaler, status: { ...status, ...why } } as ScalerObject;
+  return [...written(scaler, told.status!), { kind: 'wake', at: lateAt(told) }, resize];
+}
+
 function forward(pass: Pass, current: Current): Action[] {
   const { job, now } = pass;
   const { scaler, from, to } = current;
@@ -182,7 +200,7 @@ function forward(pass: Pass, current: Current): Action[] {
   if (isDone(pass, current, attempt)) {
     // The spec comes first: an operator that goes on after a crash finds it as it is to be. A count that
     // somebody has changed meanwhile stays.
-    if (ownCount(job, role) === from && from !== to) return [{ kind: 'resize', role, replicas: to }];
+    if (ownCount(job, role) === from && from !== to) return applied(pass, current);
     if (!leftovers(pass, current)) return over(pass, scaler, 'ScaleSucceeded');
     return written(scaler, { ...status, phase: 'Deleting' } as ScalerStatus);
   }
@@ -232,6 +250,20 @@ function back(pass: Pass, current: Current): Action[] {
   if (!isRestored(pass, current)) return [];
   const { reason = 'TakenBack', message = '' } = scaler.status ?? {};
   return over(pass, scaler, 'ScaleFailed', { reason, message });
+}
+
+/**
+ * Actions for all ScaleOut and ScaleIn of a job that pauses: none begins, and those that have begun go on
+ * with the job. `gone`: no Pod of it is left, so there is nothing to take back either.
+ */
+export function pausedSteps({ scalers = [] }: ObservedJob, gone: boolean): Action[] {
+  const why = { reason: 'JobSuspended', message: 'the job is suspended' };
+  return inOrder(scalers).flatMap((scaler): Action[] => {
+    const begun = hasBegun(scaler);
+    if (isOver(scaler) || (isDeleted(scaler) && (gone || !begun)))
+      return isHeld(scaler) ? [{ kind: 'letGo', scaler }] : [];
+    return begun ? [] : written(scaler, { phase: 'Pending', ...why });
+  });
 }
 
 /** Actions for all ScaleOut and ScaleIn of the job. `ended`: the job has ended. */
