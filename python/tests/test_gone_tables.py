@@ -1,5 +1,6 @@
 """Tables that somebody drops and creates anew: what holds the old one never means the new one."""
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -78,6 +79,30 @@ def test_a_request_by_name_means_the_table_that_has_it(
     error = either.pull_async([(name, [1])]).exception()
     assert error is None or error.code == "UNKNOWN_TABLE"
     assert either.pull([(name, [1])])[0].tolist() == [[1, 2, 3]]
+
+
+def test_a_name_means_the_table_that_has_it_with_rows_of_the_same_shape(
+    either: kintsugi.Client, other: kintsugi.Client
+) -> None:
+    name = f"t-{uuid4()}"
+    made(either, name, 2)
+    either.push([(name, [1], [[1, 1]])]).result()
+    other.table(name).drop()
+    made(other, name, 2)
+    either.list_tables()
+    either.push([(name, [1], [[3, 3]])]).result()
+    assert either.pull([(name, [1])])[0].tolist() == [[3, 3]]
+
+
+def test_a_pickle_of_a_table_that_was_dropped_is_of_no_other(client: kintsugi.Client) -> None:
+    name = f"t-{uuid4()}"
+    table = made(client, name, 2)
+    pickled = pickle.dumps(table)
+    assert pickle.loads(pickled).id == table.id
+    table.drop()
+    made(client, name, 2)
+    with pytest.raises(Error, match="was dropped"):
+        pickle.loads(pickled)
 
 
 def test_a_table_of_another_client_is_the_same_one_or_unknown(

@@ -210,7 +210,7 @@ def labels_of(batches: Iterator[Any]) -> list[float]:
 def test_a_reader_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     file = numbers(tmp_path / "a.tsv", 200_000)
     seen: list[float] = []
-    killed = set()
+    killed: set[int] = set()
     # Wide batches, of which few are read ahead.
     for batch in kintsugi.read_batches([file], dense=[0] * 40, sparse=[1], batch=1000):
         seen += batch.label.tolist()

@@ -184,6 +184,8 @@ interface Shape {
   ps?: object;
   runPolicy?: object;
   worker?: object;
+  /** More flags of its workers. */
+  flags?: string[];
   /** Checkpoints go to the claim "checkpoints". */
   checkpoint?: object;
   /** Metadata of the job beside its name. */
@@ -213,6 +215,7 @@ export function movieJob(
     ps = {},
     runPolicy,
     worker,
+    flags = [],
     checkpoint,
     metadata = {},
     pools,
@@ -259,6 +262,7 @@ export function movieJob(
           args: [
             ...['--data', `/data/${files.train}`, ...files.more, '--audit', '--epochs', String(epochs)],
             ...(seconds === undefined ? [] : ['--source', '/paced/source.mjs']),
+            ...flags,
           ],
           template: { spec: { containers: mounted, volumes: data, ...(pools ? poolOf('worker') : {}) } },
           ...worker,

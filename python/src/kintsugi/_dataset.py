@@ -17,7 +17,7 @@ from ._extras import Counts, Rate, Scores, each_of
 from ._futures import Future, PushFuture
 from ._link import Meanwhile, Reply
 from ._session import Call, Session, named
-from ._tables import Table, Tables
+from ._tables import Table, Tables, named_by
 
 Requests = Sequence[tuple[Table | str, npt.ArrayLike, npt.ArrayLike]]
 
@@ -85,7 +85,7 @@ class Lease:
         calls = []
         for given, asked in entries(requests, 2, "(table, keys)"):
             table = tables.find(given)
-            calls.append(Call(table.named, _distinct(keys_of(asked))[0], table.dim))
+            calls.append(Call(named_by(given, table), _distinct(keys_of(asked))[0], table.dim))
         message = {"op": "skip", "range": self.number, "samples": samples}
         self._send(lambda: self._session.push(calls, message)[0])
 
@@ -124,7 +124,7 @@ class Lease:
                 np.add.at(summed, inverse, rows)
                 rows = summed
                 extra = extra.summed(inverse, len(keys), table.policy)
-            calls.append(Call(table.named, keys, table.dim, rows, extra))
+            calls.append(Call(named_by(given, table), keys, table.dim, rows, extra))
         message = {"op": "pushBatch", "range": self.number, "samples": samples}
         return tables.connection.noted(BatchFuture(self, self._session, calls, message))
 

@@ -245,3 +245,31 @@ def _check_payload(size: int) -> None:
     if size > MAX_PAYLOAD:
         text = f"a request of {size} bytes does not fit the shared memory: more memory_bytes, or fewer keys"
         raise Error("LIMIT", text)
+
+
+def placed(
+    calls: Sequence[Call],
+    places: Sequence[tuple[int, npt.NDArray[np.bool_] | None, Rows | None]],
+    arrays: Sequence[Rows | None],
+    payload: bytes,
+) -> list[Rows]:
+    """Rows where the caller wants them."""
+    results = []
+    at = 0
+    for call, (count, where, target), given in zip(calls, places, arrays, strict=True):
+        rows = given
+        if rows is None:
+            floats = len(call.keys) * call.width
+            rows = np.frombuffer(payload, np.float32, floats, at).reshape(len(call.keys), call.width)
+            at += 4 * floats
+            rows = rows if target is not None or where is not None else rows.copy()
+        if where is not None:
+            spread = target if target is not None else np.empty((count, call.width), np.float32)
+            spread[:] = 0
+            spread[where] = rows
+            rows = spread
+        elif target is not None and rows is not target:
+            np.copyto(target, rows)
+            rows = target
+        results.append(rows)
+    return results

@@ -17,7 +17,7 @@ from ._evictions import Evictions
 from ._extras import Counts, Rate, Scores, each_of
 from ._futures import Future, PushFuture
 from ._link import Reply
-from ._session import Call, Session, named
+from ._session import Call, Session, named, placed
 from ._specs import (
     UNCHANGED,
     Initializer,
@@ -183,11 +183,11 @@ class Table:
         return self._tables.count(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process attaches to the table, which must exist there."""
+        """Another process attaches to the table, which must be there; in another job to that of its name."""
         client = self._tables.client()
         if client is None:
             raise Error("CLOSED", f"the client of table {self.name!r} is gone")
-        return _attached, (client, self.name)
+        return _attached, (client, self.name, self.job, self.id)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Table:
         """A table is one: copies of what has it share it."""
@@ -198,10 +198,21 @@ class Table:
         return True
 
 
-def _attached(client: Any, name: str) -> Table:
-    """The table of a pickle."""
+def _attached(client: Any, name: str, job: str, number: int) -> Table:
+    """The table of a pickle. @raises Error UNKNOWN_TABLE."""
     table: Table = client.table(name)
+    if table.job == job and table.id != number:
+        raise _dropped(name)
     return table
+
+
+def _dropped(name: str) -> Error:
+    return Error("UNKNOWN_TABLE", f"table {name!r} was dropped, and another one has its name")
+
+
+def named_by(given: Table | str, table: Table) -> str:
+    """How a request names a table; a name alone means the one that has it, with rows of that shape."""
+    return table.named if isinstance(given, Table) else f"{table.name}\n{table.dim}x{table.width}"
 
 
 class Tables:
@@ -245,7 +256,7 @@ class Tables:
         if given.job != found.job:
             raise Error("UNKNOWN_TABLE", f"table {given.name!r} is none of this job, but of {given.job}")
         if given.id != found.id:
-            raise Error("UNKNOWN_TABLE", f"table {given.name!r} was dropped: another one has its name")
+            raise _dropped(given.name)
         return found
 
     def every(self) -> list[Table]:
@@ -301,11 +312,11 @@ class Tables:
             where = present(keys)
             places.append((len(keys), where, target))
             direct = target if where is None else None
-            calls.append(Call(table.named, keys if where is None else keys[where], width, direct))
+            calls.append(Call(named_by(given, table), keys if where is None else keys[where], width, direct))
 
         def send(session: Session) -> tuple[Reply, Any]:
             reply, _, arrays = session.pull(calls, state)
-            return reply, lambda reply: of(_placed(calls, places, arrays, reply.payload))
+            return reply, lambda reply: of(placed(calls, places, arrays, reply.payload))
 
         return Future[Any](self.connection.open, send)
 
@@ -336,7 +347,7 @@ class Tables:
             where = present(keys)
             if where is not None:
                 keys, values, extra = keys[where], values[where], extra.of(where)
-            calls.append(Call(table.named, keys, width, values, extra))
+            calls.append(Call(named_by(given, table), keys, width, values, extra))
         message: dict[str, Any] = {"op": "push", "whole": True} if whole else {"op": "push"}
         if until is not None:
             message["until"] = until
@@ -356,7 +367,7 @@ class Tables:
             keys = keys_of(asked)
             where = present(keys)
             keys = keys if where is None else keys[where]
-            calls.append(Call(table.named, keys, 0, np.empty((len(keys), 0), np.float32)))
+            calls.append(Call(named_by(given, table), keys, 0, np.empty((len(keys), 0), np.float32)))
         return self._begin(calls, {"op": "delete"})
 
     def clock(self) -> tuple[str, float]:
@@ -416,31 +427,3 @@ class Tables:
             if not session.link.lost:
                 with contextlib.suppress(GatewayLost):
                     session.link.send({"op": "endEvictions", "stream": stream})
-
-
-def _placed(
-    calls: Sequence[Call],
-    places: Sequence[tuple[int, npt.NDArray[np.bool_] | None, Rows | None]],
-    arrays: Sequence[Rows | None],
-    payload: bytes,
-) -> list[Rows]:
-    """Rows where the caller wants them."""
-    results = []
-    at = 0
-    for call, (count, where, target), given in zip(calls, places, arrays, strict=True):
-        rows = given
-        if rows is None:
-            floats = len(call.keys) * call.width
-            rows = np.frombuffer(payload, np.float32, floats, at).reshape(len(call.keys), call.width)
-            at += 4 * floats
-            rows = rows if target is not None or where is not None else rows.copy()
-        if where is not None:
-            spread = target if target is not None else np.empty((count, call.width), np.float32)
-            spread[:] = 0
-            spread[where] = rows
-            rows = spread
-        elif target is not None and rows is not target:
-            np.copyto(target, rows)
-            rows = target
-        results.append(rows)
-    return results

@@ -3,6 +3,7 @@
  * with it would take its shards along. PS end when the job has emptied them.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { flagNames, withoutFlags } from '../../common/arguments.js';
 import { KintsugiError } from '../../common/errors.js';
 import type { Client } from '../../library/client/client.js';
 import { monotonicMs } from '../../net/log.js';
@@ -34,7 +35,9 @@ export class MachineCrew implements Crew {
 
   private start(role: 'ps' | 'worker', flags: readonly string[]): { name: string; child: ChildProcess } {
     const name = `${role}-by-${process.pid}-${this.started++}`;
-    const args = [CLI_PATH, role, ...this.options.reach, '--name', name, ...flags];
+    // A flag is given once: those of the user take the place of equal ones.
+    const reach = withoutFlags(this.options.reach, flagNames(flags));
+    const args = [CLI_PATH, role, ...reach, '--name', name, ...flags];
     const child = spawn(process.execPath, args, { detached: true, stdio: 'ignore' });
     child.on('error', () => {});
     child.unref();

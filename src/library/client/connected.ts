@@ -4,9 +4,9 @@
  */
 import { aborted, KintsugiError } from '../../common/errors.js';
 import { checkArray, checkFields, checkOptions, checkTimeout } from '../../common/options.js';
-import { DEFAULT_OPTIMIZER, NO_EXTRAS } from '../../engine/optimizers.js';
+import { DEFAULT_OPTIMIZER, NO_EXTRAS, roundedProblem } from '../../engine/optimizers.js';
 import type { EventFields, JobEvent, ToldKind } from '../../protocol/events.js';
-import { type ClusterMap, lastTableOf, type TableSpec } from '../../protocol/map.js';
+import { type ClusterMap, lastTableOf, type TableSpec, tableByName } from '../../protocol/map.js';
 import type { JobStatus, MessageOf } from '../../protocol/messages.js';
 import { CHECKPOINT_PLAN } from '../../protocol/saving.js';
 import { changeProblem, onlyChanges } from '../../protocol/settings.js';
@@ -91,7 +91,7 @@ export class ConnectedClient implements Client {
   /** See `resumeTables`. */
   static async resume(client: object, asked: readonly ResumedTable[]): Promise<Table[]> {
     if (!(client instanceof ConnectedClient)) throw NO_CLIENT();
-    return client.#ask(asked.map(({ set, ...table }) => ({ ...client.#specFor(table), set })));
+    return client.#ask(asked.map(({ set, ...table }) => ({ ...client.#specFor(table, true), set })));
   }
 
   async #ask(specs: AskedTable[]): Promise<Table[]> {
@@ -104,8 +104,8 @@ export class ConnectedClient implements Client {
     return reply.tables.map((spec) => new JobTable(this, spec));
   }
 
-  /** @throws BAD_ARGUMENT */
-  #specFor(table: TableOptions): Omit<TableSpec, 'id'> {
+  /** @param isKnown a worker or a file has it, perhaps from before a rule of today. @throws BAD_ARGUMENT */
+  #specFor(table: TableOptions, isKnown = false): Omit<TableSpec, 'id'> {
     checkFields('createTable', table, TABLE_OPTIONS);
     const spec = {
       name: table.name,
@@ -118,7 +118,11 @@ export class ConnectedClient implements Client {
     };
     // Validate here too: the scheduler treats a malformed specification as a broken peer and closes the
     // connection.
-    const problem = tableProblem(spec, this.clusterMap.pools) ?? newTableProblem(spec);
+    const isNew = !isKnown && !tableByName(this.clusterMap, spec.name);
+    const problem =
+      tableProblem(spec, this.clusterMap.pools) ??
+      newTableProblem(spec) ??
+      (isNew ? roundedProblem(spec.optimizer) : undefined);
     if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
     const known = onlyKnownTable(spec);
     const { optimizer, initializer } = known;

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { KintsugiError } from '../../common/errors.js';
 import { nearText } from '../../common/near-names.js';
 import { checkFields, checkOptions } from '../../common/options.js';
-import { lastingPart, optimizerProblem, roundedProblem } from '../../engine/optimizers.js';
+import { lastingPart, optimizerProblem } from '../../engine/optimizers.js';
 import { policyProblem } from '../../engine/policy-checks.js';
 import { type ClusterMap, type TableSpec, tableByName } from '../../protocol/map.js';
 import { countEarlier, isSetAlike, withoutEarlier } from '../../protocol/settings.js';
@@ -195,8 +195,7 @@ const LARGEST = 2 ** 128 - 2 ** 104;
 const UNWRITABLE = /[\p{Cc}\p{Cs}]/u;
 
 /** Why no new table should be as this valid specification says, in one line; undefined when it may. */
-export function newTableProblem(spec: Omit<TableSpec, 'id'>): string | undefined {
-  const { name, initializer, optimizer } = spec;
+export function newTableProblem({ name, initializer }: Omit<TableSpec, 'id'>): string | undefined {
   if (UNWRITABLE.test(name))
     return 'the name of a table must have neither control characters nor halves of characters';
   const where = `table ${JSON.stringify(name)}: initializer ${initializer.kind}`;
@@ -206,8 +205,7 @@ export function newTableProblem(spec: Omit<TableSpec, 'id'>): string | undefined
   if (initializer.kind === 'uniform' && initializer.low > initializer.high)
     return `${where}: low must not be above high`;
   if (initializer.kind === 'normal' && initializer.std < 0) return `${where}: std must not be below 0`;
-  const rounded = roundedProblem(optimizer);
-  return rounded && `table ${JSON.stringify(name)}: ${rounded}`;
+  return undefined;
 }
 
 /** Checks the fields that decide how long a row is. @throws BAD_ARGUMENT */

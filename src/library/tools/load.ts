@@ -30,7 +30,7 @@ import { verifyCheckpoint } from '../../stores/checkpoint/verify.js';
 import { isAuditTable } from '../client/audit.js';
 import type { Client, Table } from '../client/client.js';
 import { pipelined } from '../client/concurrent.js';
-import { internalsOf } from '../client/connected.js';
+import { internalsOf, resumeTables } from '../client/connected.js';
 import { batchRows, rowCounts } from '../client/scan.js';
 
 /** Batches that are not durable yet, and bytes of keys and rows in each; it is in memory several times. */
@@ -131,7 +131,8 @@ class TableLoading {
     const { client } = this;
     const { onProgress, signal } = this.options;
     await this.refuseFilled();
-    const made = await client.createTables(this.tables.map(withoutEarlier));
+    const specs = this.tables.map((spec) => ({ ...withoutEarlier(spec), set: [] }));
+    const made = await resumeTables(client, specs);
     for (const table of made) this.made.set(table.name, table);
     let rows = 0;
     const loaded = pipelined(IN_FLIGHT, this.batches(), async ({ table, keys, rows: gradients }) => {

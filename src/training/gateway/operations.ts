@@ -19,7 +19,7 @@ import { internalsOf } from '../../library/client/connected.js';
 import { rowCounts } from '../../library/client/scan.js';
 import { listTables } from '../../library/tools/tables.js';
 import { limitText } from '../../protocol/limits.js';
-import { lastTableOf, type TableSpec, tableByName } from '../../protocol/map.js';
+import { type TableSpec, tableByName } from '../../protocol/map.js';
 import { FLOAT_BYTES, KEY_BYTES } from '../../protocol/section-header.js';
 import { bad, integer, text } from './fields.js';
 import type { Memory } from './memory.js';
@@ -101,8 +101,9 @@ function callsOf(message: Record<string, unknown>): GatewayCall[] {
 }
 
 /**
- * The table that a program names: as it is called, or with a line feed and its id behind. No name has a line
- * feed, and no id comes again, so the id tells a table from one that has taken its name since.
+ * The table that a program names: as it is called, or with a line feed behind, which no name has, and its id,
+ * or its values and the width of its rows, as "4x8". No id comes again, so the id tells a table from one that
+ * has taken its name since; a program that knows the name alone means that one, if it has such rows.
  * @throws UNKNOWN_TABLE
  */
 export function tableOf(client: Client, named: string): Table {
@@ -119,14 +120,14 @@ export function tableOf(client: Client, named: string): Table {
 const found = new WeakMap<Client, { tables: readonly TableSpec[]; byName: Map<string, Table> }>();
 
 function findTable(client: Client, named: string): Table {
-  const [name = '', id] = named.split('\n');
-  const { clusterMap } = client;
-  const spec = tableByName(clusterMap, name);
-  if (id !== undefined && spec?.id !== Number(id) && Number(id) <= lastTableOf(clusterMap)) {
-    const taken = spec ? ', and another one has its name' : '';
-    throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" was dropped${taken}`);
-  }
-  return client.table(name);
+  const [name = '', which] = named.split('\n');
+  if (which !== undefined && !tableByName(client.clusterMap, name))
+    throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" was dropped`);
+  const table = client.table(name);
+  const { spec } = table;
+  if (which === undefined || which === `${spec.id}` || which === `${spec.dim}x${client.rowWidth(spec)}`)
+    return table;
+  throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" was dropped, and another one has its name`);
 }
 
 /** Floats of a row: its values, or with the state of the optimizer. */

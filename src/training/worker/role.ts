@@ -32,13 +32,6 @@ import { TensorBoard } from './tensorboard.js';
 import { asLastWords, checkTrained, type TrainingEnd, trainRanges } from './training.js';
 import { WatchedWorker } from './watched.js';
 
-/** The run of a worker of which nothing can be refused any more. */
-interface BegunRun {
-  dataset: Dataset;
-  /** Samples of all epochs, where a progress bar shows their part. */
-  total: number | undefined;
-}
-
 /**
  * Creates the tables and joins the run. A worker that is refused changes nothing, so whatever can be refused
  * comes before what changes others: a run that is there before tables that are not, tables before a run that
@@ -46,14 +39,13 @@ interface BegunRun {
  */
 async function begin(
   options: WorkerOptions,
-  source: Source,
   files: DatasetSpec['files'],
   store: WorkerStore,
   create: () => Promise<void>,
   client: Client,
   spool: Spool | undefined,
-): Promise<BegunRun> {
-  const { batch, epochs, follow, staleness, deterministic, run, modelOptions, bar } = options;
+): Promise<Dataset> {
+  const { batch, epochs, follow, staleness, deterministic, run, modelOptions } = options;
   const { seed, schema } = modelOptions;
   const spec = {
     ...{ files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
@@ -61,7 +53,6 @@ async function begin(
   };
   const problem = datasetProblem(spec);
   if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
-  const total = bar && !follow ? (await countSamples(source)) * epochs : undefined;
   const open = async () => {
     const dataset = await Dataset.open(client, run, spec);
     if (spool) spool.resume((await dataset.extend([0]))[0] ?? 0);
@@ -72,7 +63,7 @@ async function begin(
   await create();
   const dataset = await open();
   await store.set(before?.complete !== true);
-  return { dataset, total };
+  return dataset;
 }
 
 async function trainAll(
@@ -83,7 +74,8 @@ async function trainAll(
   client: Client,
   spool: Spool | undefined,
   watched: WatchedWorker,
-  { dataset, total }: BegunRun,
+  dataset: Dataset,
+  total: number | undefined,
 ): Promise<TrainingEnd> {
   const { log, deterministic, inFlight, signal, countDuplicates } = options;
   const progress = new WorkerProgress(log, watched.clock, total);
@@ -208,9 +200,10 @@ async function runOver(
     const create = () => createTables(model, store, options.modelOptions.seed, helpers);
     let results: WorkerResults = {};
     if (source) {
-      const begun = begin(options, source, files, store, create, client, spool);
-      const run = await asLastWords(begun, signal);
-      results = await trainAll(options, source, model, store, client, spool, watched, run);
+      const total = options.bar && !options.follow ? (await countSamples(source)) * epochs : undefined;
+      const begun = begin(options, files, store, create, client, spool);
+      const dataset = await asLastWords(begun, signal);
+      results = await trainAll(options, source, model, store, client, spool, watched, dataset, total);
     } else await asLastWords(create(), signal);
     if (tests && !(epochs > 0 && signal.aborted)) {
       const batches = readAll(tests, batch);

@@ -54,6 +54,17 @@ describe('a worker that has ended with 0', () => {
     expect(cleaned).toEqual(side === 'runs' ? ['movies-worker-0', 'movies-worker-1'] : []);
   });
 
+  it('has not ended before its Pod has, where no container runs beside it', () => {
+    // A kubelet says that all containers have ended before it gives the Pod its phase, and the reason.
+    for (const side of [{ exitCode: 0 }, { exitCode: 143 }]) {
+      const observed = pass(
+        withPods(running(), isWorker, (pod) => ended(pod, 0, side, { phase: 'Running' })),
+      );
+      expect(statusOf(observed)).toMatchObject({ phase: 'Running', restartCount: 0 });
+      expect(deleted(reconcile(observed)).filter(isWorker)).toEqual([]);
+    }
+  });
+
   it('has not, when its Pod was ended for another reason', () => {
     const late = { reason: 'DeadlineExceeded', message: 'Pod was active too long' };
     const observed = withPods(running(), isWorker, (pod) => ended(pod, 0, { exitCode: 143 }, late));

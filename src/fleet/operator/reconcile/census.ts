@@ -72,6 +72,10 @@ export const containerIn = ({ status }: Pod): ContainerStatus | undefined =>
 
 const isOver = ({ status }: Pod): boolean => status?.phase === 'Succeeded' || status?.phase === 'Failed';
 
+/** Whether another container of the Pod runs on. Without one the phase will tell the end of the Pod. */
+const runsBeside = ({ status }: Pod): boolean =>
+  (status?.containerStatuses ?? []).some(({ name, state }) => name !== CONTAINER && !state?.terminated);
+
 /** How its process has ended for good; undefined: it has not. */
 function endOf(pod: Pod): 'succeeded' | 'failed' | undefined {
   const { phase, reason } = pod.status ?? {};
@@ -80,6 +84,7 @@ function endOf(pod: Pod): 'succeeded' | 'failed' | undefined {
   if (phase === 'Succeeded') return 'succeeded';
   // A Pod that was ended as a whole has a reason: then its process was told to end.
   if (phase === 'Failed') return exit?.exitCode === 0 && !reason ? 'succeeded' : 'failed';
+  if (!runsBeside(pod)) return undefined;
   if (exit?.exitCode === 0)
     return restartPolicy === 'Never' || restartPolicy === 'OnFailure' ? 'succeeded' : undefined;
   return exit && restartPolicy === 'Never' ? 'failed' : undefined;
