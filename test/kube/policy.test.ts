@@ -31,7 +31,7 @@ onKubernetes(() => {
     timeout: 8 * MINUTES,
   }, async () => {
     const policy = 'admit=bloom(2),evict=ttl(60)';
-    const flags = ['--table-policy', policy, '--batch', '32'];
+    const flags = ['--table-policy', policy];
     await apply(movieJob('aging', { few: true, seconds: 400, flags }));
     await waitFor('aging', '.status.phase', 'Running');
     await waitFor('aging', '.status.redundancy', 'full');
