@@ -78,9 +78,9 @@ function planLine(plan: PlanStatus, { tables }: JobStatus): string {
   return `${name} ${parts.join('; ')}`;
 }
 
-function replicaRow(replica: ReplicaStatus, status: JobStatus): string[] {
+function replicaRow(replica: ReplicaStatus, unfit: string | undefined): string[] {
   const { address, share, tables, served, shards, lagMs, behind } = replica;
-  const ready = unfitProblem(replica, status.tables) === undefined ? replica.complete : 0;
+  const ready = unfit === undefined ? replica.complete : 0;
   const lag = lagMs === Number.MAX_SAFE_INTEGER ? 'unknown' : timeText(lagMs);
   const part = `${share[0]}/${share[1]}`;
   const names = tables?.join(',') ?? 'all';
@@ -133,12 +133,11 @@ export function renderStatus(status: JobStatus, shown: StatusShown = {}): string
   if (listed.length > 0) lines.push(...listed, '');
   const gone = lifeLines(lives, tables);
   if (gone.length > 0) lines.push(...gone, '');
-  const { replicas: known = [] } = status;
-  const replicas = known.map((each) => replicaRow(each, status));
-  const misfits = known.flatMap((each) => {
-    const why = unfitProblem(each, status.tables);
-    return why === undefined ? [] : [`replica ${each.address} is not ready: ${why}`];
-  });
+  const known = (status.replicas ?? []).map((each) => [each, unfitProblem(each, status.tables)] as const);
+  const replicas = known.map(([each, unfit]) => replicaRow(each, unfit));
+  const misfits = known.flatMap(([{ address }, unfit]) =>
+    unfit === undefined ? [] : [`replica ${address} is not ready: ${unfit}`],
+  );
   const heads = ['replica', 'share', 'tables', 'rows', 'ready', 'shards', 'lag', 'batches behind'];
   if (replicas.length > 0) lines.push(...table(heads, replicas, 4), ...misfits, '');
   const recovering = status.recoveries.filter((each) => each.blocksPresent < each.blocksLost);

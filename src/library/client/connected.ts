@@ -40,7 +40,7 @@ import type { ReplicaReads } from './replica-reads.js';
 import { type RestoredLost, type RestoreLostOptions, restoreLost } from './restore.js';
 import { scan } from './scan.js';
 import type { Session } from './session.js';
-import { checkShape, frozenCopy, JobTable, newTableProblem } from './tables.js';
+import { checkShape, frozenSpec, JobTable, newTableProblem } from './tables.js';
 
 const NO_CLIENT = () => new KintsugiError('BAD_ARGUMENT', 'client must be what connect has given');
 
@@ -164,7 +164,7 @@ export class ConnectedClient implements Client {
   }
 
   tables(): TableSpec[] {
-    return this.clusterMap.tables.filter((table) => !isAuditTable(table.name)).map(frozenCopy);
+    return this.clusterMap.tables.filter((table) => !isAuditTable(table.name)).map(frozenSpec);
   }
 
   rowWidth(spec: TableSpec): number {

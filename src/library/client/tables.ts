@@ -29,8 +29,18 @@ import {
 /** The job of each specification that a client gave out. Specifications are frozen, so they are unchanged. */
 const jobOf = new WeakMap<TableSpec, string>();
 
+/** By a specification of a map, which is never changed: the copy of it that is given out. */
+const copies = new WeakMap<TableSpec, TableSpec>();
+
+/** The specification as one that nobody can change. */
+export function frozenSpec(spec: TableSpec): TableSpec {
+  const known = copies.get(spec) ?? frozenCopy(spec);
+  copies.set(spec, known);
+  return known;
+}
+
 /** A copy that nobody can change, at any depth. */
-export function frozenCopy<T>(value: T): T {
+function frozenCopy<T>(value: T): T {
   if (typeof value !== 'object' || value === null) return value;
   const copy = Array.isArray(value)
     ? value.map(frozenCopy)
@@ -64,7 +74,7 @@ export class JobTable implements Table {
   }
 
   private frozen(spec: TableSpec): TableSpec {
-    const frozen = frozenCopy(spec);
+    const frozen = frozenSpec(spec);
     jobOf.set(frozen, this.client.clusterMap.job);
     return frozen;
   }

@@ -227,7 +227,7 @@ const deletion: GatewayOperation = async (asked) => {
 
 /** Room for an answer that describes every table. */
 const roomForTables = ({ client, room }: OperationRequest): Promise<void> =>
-  room.reserve(client.tables().length * TABLE_BYTES);
+  room.reserve(client.clusterMap.tables.length * TABLE_BYTES);
 
 /** A table as programs are told of it. */
 function described(client: Client, spec: TableSpec) {

@@ -59,9 +59,9 @@ async function begin(
     return dataset;
   };
   const before = await Dataset.status(client, run);
-  if (before) await open();
+  const joined = before && (await open());
   await create();
-  const dataset = await open();
+  const dataset = joined ?? (await open());
   await store.set(before?.complete !== true);
   return dataset;
 }
