@@ -372,6 +372,8 @@ export class Control implements SchedulerSide {
    */
   private checkDecision(before: ClusterMap, after: ClusterMap): void {
     const { nodes } = this.checkSummary();
+    const { reports } = this.scheduler!;
+    const isUseless = (sid: number) => this.stalled.has(sid) || !reports.isSinkComplete(sid);
     checkCapabilities(after);
     this.believed = new Map(nodes.filter(({ alive }) => alive).map(({ id, inc }) => [id, inc]));
     for (const group of before.groups) {
@@ -381,14 +383,13 @@ export class Control implements SchedulerSide {
       checkSeats(
         group,
         next,
-        (holder) => !this.believesAlive(holder) || ('sid' in holder && this.stalled.has(holder.sid)),
+        (holder) => !this.believesAlive(holder) || ('sid' in holder && isUseless(holder.sid)),
         (name) => this.cluster.count(name),
       );
       if (next.data.some((_, m) => isLoadedAgain(group, next, m))) continue;
       for (const sink of group.sinks) {
         if (next.sinks.some((other) => other.sid === sink.sid)) continue;
-        if (!this.believesAlive(sink) || !this.completeAt(sink)) continue;
-        if (this.stalled.has(sink.sid)) continue;
+        if (!this.believesAlive(sink) || !this.completeAt(sink) || this.stalled.has(sink.sid)) continue;
         if (sink.kind === 'M') {
           this.checkMirror(sink, group, next);
           continue;

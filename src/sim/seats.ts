@@ -1,13 +1,13 @@
 /**
  * Seats of a group that arrive at other nodes, compared with rule 48: none arrives beside another one, unless
- * the holder that it leaves is lost or has stalled.
+ * the holder that it leaves is lost, has stalled or is a parity of which nobody has said that it is complete.
  */
 import { type DataEntry, type Group, isInUse, parities, type SinkEntry } from '../protocol/map.js';
 import { Violation } from './violation.js';
 
 /**
  * Checks a decision about a group, and counts what arrived. `isLost`: the scheduler takes this holder for
- * dead or stalled.
+ * dead or stalled, or has not heard that this parity is complete.
  */
 export function checkSeats(
   before: Group,

@@ -194,12 +194,18 @@ class GroupRepair {
     while (missing() > 0 && !this.freeNode()) {
       const target = this.moveToCancel();
       if (!target) return;
-      // A complete parity takes the place of the one in use: either node becomes free. A swap frees none, and
-      // only gives up the memory that it takes.
-      const complete = target.protects && this.view.sinkComplete(target.sid) && !this.swapOf(target);
-      const dropped = complete ? this.paritiesOf(target.index).inUse : target;
+      // A swap frees no node, and only gives up the memory that it takes.
+      const succeeds = target.protects && this.view.sinkComplete(target.sid) && !this.swapOf(target);
+      const { inUse } = this.paritiesOf(target.index);
+      const dropped = succeeds && !this.isCompleteBeside(inUse) ? inUse : target;
       this.keepSinks((sink) => sink !== dropped);
     }
+  }
+
+  /** A complete parity on the node of a data shard: that node would not become free without it. */
+  private isCompleteBeside(parity: SinkEntry | undefined): boolean {
+    if (!parity || !this.view.sinkComplete(parity.sid)) return false;
+    return this.data.some(({ node }) => node === parity.node);
   }
 
   /** The target of a move that the group can do without, parities first. */

@@ -49,6 +49,26 @@ export const MOVE_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'move: a parity goes to free a node that a data shard keeps',
+    file: 'placement/repair',
+    from: 'succeeds && !this.isCompleteBeside(inUse)',
+    to: 'succeeds',
+    scenario: {
+      test: 'test/core/placement/placement.test.ts',
+      because: 'a node must be lost in the moment in which the second parity became complete',
+    },
+  },
+  {
+    name: 'move: a parity beside a data shard stays, though it lacks blocks and the second one none',
+    file: 'placement/repair',
+    from: 'if (!parity || !this.view.sinkComplete(parity.sid))',
+    to: 'if (!parity)',
+    scenario: {
+      test: 'test/core/placement/placement.test.ts',
+      because: 'a node must be lost while the second parity is complete and the first is not',
+    },
+  },
+  {
     name: 'move: a parity that stands by is not kept',
     file: 'placement/repair',
     from: 'if (!target.protects || !this.view.sinkComplete(target.sid))',

@@ -210,21 +210,18 @@ describe('repair', () => {
     expect([seats(done[0]!), isSpread(done[0]!, code)]).toEqual(['3 2 p 1', true]);
   });
 
-  it('cancels a planned move when its node is needed to mend a loss', () => {
+  it.each<[string, number[], number]>([
+    ['is not complete', [1], 1],
+    ['is complete, and the first has no node of its own', [1, 50], 1],
+    ['is complete, and the first is not', [50], 50],
+  ])('gives up a planned move to mend a loss, where the second parity %s', (_, complete, stays) => {
     const { all, groups } = formed(0);
     const crowded = mend(groups, view(all.slice(1)))!;
-    const back = [...all.slice(1), { ...all[0]!, inc: 2 }];
-    const both = mend(crowded, view(back), 3)!;
-    const [after] = mend(
-      both,
-      view(
-        back.filter(({ id }) => id !== 2),
-        { sinkComplete: (sid) => sid === 1 },
-      ),
-      4,
-    )!;
+    const both = mend(crowded, view([...all.slice(1), { ...all[0]!, inc: 2 }]), 3)!;
+    const left = [all[2]!, { ...all[0]!, inc: 2 }];
+    const [after] = mend(both, view(left, { sinkComplete: (sid) => complete.includes(sid) }), 4)!;
     expect(after!.data[1]).toMatchObject({ node: 1, gen: 4 });
-    expect(after!.sinks.map(({ sid }) => sid)).toEqual([1]);
+    expect(after!.sinks.map(({ sid }) => sid)).toEqual([stays]);
   });
 });
 
