@@ -31,6 +31,7 @@ describe('a schedule that has shown a bug', () => {
     [3_564, 'a swap that was given up left a parity beside a shard of its group'],
     [3_000_012_459, 'an answer passed for one that lacks evictions, which were durable later in its turn'],
     [3_100_002_553, 'a parity of which a new scheduler had not heard yet passed for one that is complete'],
+    [3_700_003_676, 'late answers had blocks asked for, and the background asked for them again'],
     [770_293, 'a lost shard came beside a parity that had just arrived, to free a node out of reach'],
   ])('%i: %s', (seed, _, pinned = {}) => {
     const { result, message } = new World(seed, pinned, native).run();

@@ -273,7 +273,11 @@ export class Recovery {
   private askOthers(index: number, blocks: BlockList, parities: Follower[]): void {
     const others = parities.filter((follower) => follower.entry.index !== index);
     if (others.length === 0) return;
-    const rest = this.underWay.spreads(this.owner.native.filterAbsent(blocks));
+    const absent = this.owner.native.filterAbsent(blocks);
+    // An answer to a question from before `restart` may come before the blocks are asked for anew.
+    const fresh = this.underWay.fresh(absent);
+    if (fresh.length > 0) this.underWay.add(fresh, this.host.now);
+    const rest = this.underWay.spreads(absent);
     if (rest.length === 0) return;
     for (const follower of others) this.sendRecover(follower, rest);
   }

@@ -258,6 +258,16 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     to: 'this.reports.asked(this.host.now); this.confirm();',
   },
   {
+    name: 'recover: a late answer has blocks asked for, and nobody notes it',
+    file: 'shard/recovery',
+    from: 'const fresh = this.underWay.fresh(absent);',
+    to: 'const fresh = [];',
+    scenario: {
+      test: 'test/sim/seeds.test.ts',
+      because: 'the answer must come after a drop of a table and before the owner may ask anew',
+    },
+  },
+  {
     name: 'recover at any position',
     file: 'sink/sink',
     from: 'if (message.v !== this.group.version || message.seq !== member.applied)',
