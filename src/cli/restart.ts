@@ -41,7 +41,7 @@ export function registerRestart(program: Command): void {
       .description(
         'Restart PS of a running job one after the other, with complete redundancy: each is emptied first.',
       )
-      .argument('[nodes...]', 'names or ids, see "kintsugi status"'),
+      .argument('[nodes...]', 'names, or ids of "kintsugi status --json" that are nobody\'s name'),
   )
     .option('--rolling', 'restart all', false)
     .addOption(

@@ -155,7 +155,7 @@ export function registerScale(program: Command): void {
     program
       .command('drain')
       .description('Empty a PS of a running job; its process ends when it holds nothing any more.')
-      .argument('<node>', 'name or id, see "kintsugi status"'),
+      .argument('<node>', 'name, or an id of "kintsugi status --json" that is nobody\'s name'),
   ).action(drainNode);
   withTimeout(
     program

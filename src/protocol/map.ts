@@ -191,6 +191,14 @@ export function tableByName(map: ClusterMap, name: string): TableSpec | undefine
   return map.tables.find((table) => table.name === name);
 }
 
+/** The node that a text names: an id counts where no node has that name, for a name may be a number. */
+export function nodeNamed<T extends Pick<NodeEntry, 'id' | 'name'>>(
+  nodes: readonly T[],
+  text: string,
+): T | undefined {
+  return nodes.find(({ name }) => name === text) ?? nodes.find(({ id }) => `${id}` === text);
+}
+
 /** The members whose streams a sink follows. */
 export function followedBy({ data }: Group, { kind, index }: Pick<SinkEntry, 'kind' | 'index'>): number[] {
   return FOLLOWS[kind] === 'all' ? [...data.keys()] : [index];

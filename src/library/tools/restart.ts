@@ -14,13 +14,14 @@ import {
   checkTimeout,
   type OptionKeys,
 } from '../../common/options.js';
+import { nodeNamed } from '../../protocol/map.js';
 import type { JobStatus, NodeStatus } from '../../protocol/messages.js';
 import type { Client } from '../client/client.js';
 import { drainToRestart, rebalance, statusIn } from './scaling.js';
 
 /** Options of {@link restart}. */
 export interface RestartOptions {
-  /** Names or ids of PS, in their order. Default: all, those without shards first. */
+  /** Names of PS, or ids that are nobody's name, in their order. Default: all, those without shards first. */
   nodes?: readonly string[] | undefined;
   /**
    * Milliseconds for each step: to empty a node, which sets the pace of the moves, until it is back, and to
@@ -74,7 +75,7 @@ export async function restart(client: Client, options: RestartOptions = {}): Pro
     // The node was started again, or has left, since this began.
     if (!before.nodes.some((node) => node.alive && isSame(node, target))) continue;
     const begun = performance.now();
-    const { shardsMoved, bytesMoved } = await drainToRestart(client, `${target.id}`, { timeoutMs });
+    const { shardsMoved, bytesMoved } = await drainToRestart(client, target.name, { timeoutMs });
     const empty = performance.now();
     const back = await comeBack(client, target, before, timeoutMs);
     const [drainMs, awayMs] = [empty - begun, performance.now() - empty];
@@ -91,7 +92,7 @@ function chosen({ nodes }: JobStatus, names: readonly string[] | undefined): Nod
   const alive = nodes.filter((node) => node.alive);
   if (names === undefined) return [...alive].sort((a, b) => Number(b.standby) - Number(a.standby));
   return names.map((name) => {
-    const node = alive.find((entry) => entry.name === name || `${entry.id}` === name);
+    const node = nodeNamed(alive, name);
     if (node) return node;
     throw new KintsugiError('BAD_ARGUMENT', `no PS "${name}" is up in this job`);
   });

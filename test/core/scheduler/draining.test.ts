@@ -36,6 +36,16 @@ describe('draining', () => {
     }
   });
 
+  it('empties the node of that name where another one has it as its id', () => {
+    start();
+    const { id } = cluster.addNode({ name: '0' });
+    cluster.addNode({ name: `${id}` });
+    cluster.advance(600);
+    drain(`${id}`);
+    cluster.advance(6000);
+    expect(cluster.left).toEqual([`${id}`]);
+  });
+
   it('counts every shard that it has moved by the time it is done', () => {
     start({ spares: 1 });
     fill();

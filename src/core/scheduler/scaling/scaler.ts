@@ -9,6 +9,7 @@ import {
   type Group,
   isMoveTarget,
   type NodeEntry,
+  nodeNamed,
   type PeerId,
 } from '../../../protocol/map.js';
 import type { ChangeStatus, MessageOf, ScalingStatus } from '../../../protocol/messages.js';
@@ -111,9 +112,8 @@ export class Scaler {
       ({ id, kind, leaving }) => id === before && kind === 'drain' && leaving[0]?.node === from,
     );
     if (known) return known.state === 'cancelled' ? refused('TIMEOUT', known.reason) : accepted(known.id);
-    const node = this.map.nodes.find((entry) =>
-      asked === '' ? entry.id === from : entry.name === asked || `${entry.id}` === asked,
-    );
+    const { nodes } = this.map;
+    const node = asked === '' ? nodes.find(({ id }) => id === from) : nodeNamed(nodes, asked);
     if (!node) return refused('BAD_ARGUMENT', `no PS "${asked}" is part of this job`);
     const { id, inc, name } = node;
     const same = this.running.find((change) => change.kind === 'drain' && change.leaving[0]?.node === id);
