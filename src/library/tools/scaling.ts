@@ -52,7 +52,8 @@ export async function scale(client: Client, ps: number, options: ChangeOptions =
 }
 
 /**
- * Empties a node, by its name, or by an id that is nobody's name. Resolves when it holds nothing and was told to leave.
+ * Empties a node, by its name, or by an id that is nobody's name. Resolves when it holds nothing and was told
+ * to leave.
  * @throws NOT_ENOUGH_NODES, TIMEOUT (it was taken back), UNREACHABLE, LIMIT, BAD_ARGUMENT, CLOSED
  */
 export async function drain(
