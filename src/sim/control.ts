@@ -84,7 +84,7 @@ export class Control implements SchedulerSide {
       lateMapMs: retry * 4,
       secondMs: retry,
       vanishedMs: retry * VANISHED_RETRIES,
-      maxTables: 16,
+      maxTables: 32,
       sessionMs: retry * 10,
       sessionEndsMs: retry,
       maxSessions: 64,

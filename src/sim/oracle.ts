@@ -156,8 +156,9 @@ export class Oracle {
       const acked = this.acked.get(key) ?? 0;
       // Ranges count whole batches: a push may have been acknowledged before its batch was.
       const untold = writer >= RANGES ? pushes.length - acked : 0;
-      const sure = Math.max(0, countBits(mask) - Math.max(0, pushes.length - acked));
-      this.acked.set(key, sure);
+      // Below 0 where more acknowledgements may come than the rows have pushes.
+      const sure = countBits(mask) - Math.max(0, pushes.length - acked);
+      this.acked.set(key, Math.max(0, sure));
       this.before.set(key, (this.before.get(key) ?? 0) + sure - acked - untold);
       for (const [i, { ticket }] of pushes.entries())
         if ((mask & bit(i + 1)) === 0) this.doubtfulAt.add(`${shard}/${ticket}`);
@@ -166,7 +167,7 @@ export class Oracle {
 
   acknowledge(writer: number, shard: number, count: number): void {
     const key = place(writer, shard);
-    this.acked.set(key, (this.before.get(key) ?? 0) + count);
+    this.acked.set(key, Math.max(0, (this.before.get(key) ?? 0) + count));
   }
 
   acknowledged(writer: number, shard: number): number {
