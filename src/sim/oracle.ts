@@ -60,7 +60,8 @@ type LivingCheck = [
   ...[table: string, learner: Learner, dim: number, writer: { owner: number; process: number }],
   ...[shard: number, row: Float32Array, mask: number],
 ];
-type LifeCheck = [table: string, owner: number, shard: number, row: Float32Array, mask: number, life: number];
+type SettingsCheck = [table: string, owner: number, shard: number, row: Float32Array, mask: number];
+type LifeCheck = [...SettingsCheck, life: number];
 
 function countBits(mask: number): number {
   let count = 0;
@@ -193,7 +194,7 @@ export class Oracle {
     let mask = this.checkOwnRow(writer.owner, shard, found[0]!, acknowledged);
     for (const [i, table] of tables.entries()) {
       if (i === 0) continue;
-      const check = (at: number) => this.checkTable(table, writer, shard, found[i]!, at);
+      const check = (at: number) => this.checkTable(table, writer, shard, found[i]!, at, acknowledged);
       if (sliced) mask = this.firstThat(check, writer.owner, shard, mask);
       else check(mask);
     }
@@ -205,8 +206,9 @@ export class Oracle {
     shard: number,
     row: Float32Array,
     mask: number,
+    acknowledged: number,
   ): void {
-    if (settable) return this.checkSettings(name, writer.owner, shard, row, mask);
+    if (settable) return this.checkSettings(name, writer.owner, shard, row, mask, acknowledged);
     if (life !== undefined) return this.checkLife(name, writer.owner, shard, row, mask, life);
     if (learner?.policy) return this.checkLiving(name, learner, dim, writer, shard, row, mask);
     const expected = learner
@@ -242,9 +244,11 @@ export class Oracle {
     throw error;
   }
 
-  private checkSettings(table: string, owner: number, shard: number, row: Float32Array, mask: number): void {
+  private checkSettings(
+    ...[table, owner, shard, row, mask, durable]: [...SettingsCheck, durable?: number]
+  ): void {
     const pushes = this.sent.get(place(owner, shard)) ?? [];
-    this.setters.settings.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, pushes);
+    this.setters.settings.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, pushes, durable);
   }
 
   /** A row of the table that is dropped has the pushes that named this life of it, and no others. */

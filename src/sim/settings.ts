@@ -3,8 +3,9 @@
  * gradient. A table of its own adds: where v settings were set, a push adds 1 + v to its digit of base 4. So
  * a row tells for each push whether it was applied, and with which settings.
  *
- * A push that began when a setting was set has this one or a later one, and no push has earlier settings than
- * one of the same process before it. What another process sent before it died may come later.
+ * A push that began when a setting was set has this one or a later one, once it is durable: an owner that was
+ * cut off may apply it with earlier ones, for nothing. No push has earlier settings than one of the same
+ * process before it. What another process sent before it died may come later.
  */
 import type { OptimizerChanges, OptimizerSpec } from '../engine/optimizers.js';
 import type { SavedTable } from '../protocol/checkpoints.js';
@@ -54,8 +55,14 @@ export class SetSettings {
   /** Settings that somebody has asked to set. */
   asked = 0;
 
-  /** Checks a row after these pushes; `mask` as in the oracle. */
-  check(where: string, row: Float32Array, mask: number, pushes: readonly SetPush[]): void {
+  /** Checks a row after these pushes, of which so many are `durable`; `mask` as in the oracle. */
+  check(
+    where: string,
+    row: Float32Array,
+    mask: number,
+    pushes: readonly SetPush[],
+    durable = pushes.length,
+  ): void {
     const newest = new Map<number, number>();
     for (const [i, { since: least, process }] of pushes.entries()) {
       const before = newest.get(process) ?? 0;
@@ -66,7 +73,7 @@ export class SetSettings {
       if (digit > 0 !== isApplied) throw new Violation(`${where}: push ${number} was applied in part`);
       if (!isApplied) continue;
       const sets = digit - 1;
-      if (sets < least)
+      if (sets < least && number <= durable)
         throw new Violation(`${where}: push ${number} has settings ${sets}, and ${least} were set`);
       if (sets > this.asked)
         throw new Violation(`${where}: push ${number} has settings ${sets}, which nobody set`);

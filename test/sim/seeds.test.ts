@@ -32,6 +32,12 @@ describe('a schedule that has shown a bug', () => {
     [3_000_012_459, 'an answer passed for one that lacks evictions, which were durable later in its turn'],
     [3_100_002_553, 'a parity of which a new scheduler had not heard yet passed for one that is complete'],
     [3_700_003_676, 'late answers had blocks asked for, and the background asked for them again'],
+    [3_315_011_951, 'acknowledgements of before a load from a checkpoint passed for later ones'],
+    [3_307_005_909, 'a schedule asked for more tables than its limit'],
+    [
+      3_816_011_194,
+      'pushes that an owner applied for nothing, after it was cut off, passed for durable ones',
+    ],
     [770_293, 'a lost shard came beside a parity that had just arrived, to free a node out of reach'],
   ])('%i: %s', (seed, _, pinned = {}) => {
     const { result, message } = new World(seed, pinned, native).run();
