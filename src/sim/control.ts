@@ -427,12 +427,12 @@ export class Control implements SchedulerSide {
    */
   private checkGivenUp(before: ClusterMap, after: ClusterMap, g: number): void {
     if (this.unrecoverable) return;
-    const { r } = this.cluster.config;
     const unnoticed = (node: PeerId, inc: number) => this.diedUnnoticed({ node, inc });
-    const lackingIn = (map: ClusterMap, countedComplete: typeof unnoticed) =>
-      lackingSeats(this.cluster, map, g, { countedComplete });
-    const lacking = lackingIn(after, this.stalled.unlessAsked(before, after, g, unnoticed));
-    if (lacking > r && lackingIn(before, unnoticed) <= r)
+    const lives = (node: PeerId, inc: number) => this.believesAlive({ node, inc });
+    const countedComplete = this.stalled.unlessAsked(before, after, g, unnoticed, lives);
+    const lackingIn = (map: ClusterMap) => lackingSeats(this.cluster, map, g, { countedComplete });
+    const [was, lacking] = [lackingIn(before), lackingIn(after)];
+    if (was <= this.cluster.config.r && lacking > this.cluster.config.r)
       throw new Violation(`a decision made ${lacking} members of group ${g} lack`);
   }
 

@@ -27,10 +27,19 @@ export class Stalls {
     return this.gone.has(sid);
   }
 
-  /** `is`, but not for processes that were gone when a sink was reported that this decision takes away. */
-  unlessAsked(before: ClusterMap, after: ClusterMap, g: number, is: IsOfProcess): IsOfProcess {
+  /**
+   * `is`, but not for processes that were gone when a sink was reported that this decision takes away from a
+   * node that lives. Nobody is asked about the sinks of a node that is given up.
+   */
+  unlessAsked(
+    before: ClusterMap,
+    after: ClusterMap,
+    g: number,
+    is: IsOfProcess,
+    lives: IsOfProcess,
+  ): IsOfProcess {
     const stays = new Set(after.groups[g]!.sinks.map(({ sid }) => sid));
-    const taken = before.groups[g]!.sinks.filter(({ sid }) => !stays.has(sid));
+    const taken = before.groups[g]!.sinks.filter(({ sid, node, inc }) => !stays.has(sid) && lives(node, inc));
     const wasAsked: IsOfProcess = (node, inc) =>
       taken.some(({ sid }) => this.gone.get(sid)?.has(`${node}/${inc}`) === true);
     return (node, inc) => is(node, inc) && !wasAsked(node, inc);

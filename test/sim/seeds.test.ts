@@ -38,6 +38,9 @@ describe('a schedule that has shown a bug', () => {
       3_816_011_194,
       'pushes that an owner applied for nothing, after it was cut off, passed for durable ones',
     ],
+    [3_820_006_392, 'the loss of a node passed for a stalled sink that is given up unasked'],
+    [3_810_000_305, 'the same, of a node that is silent'],
+    [3_310_010_618, 'a mirror that was given up passed for the loss of the parity beside it'],
     [770_293, 'a lost shard came beside a parity that had just arrived, to free a node out of reach'],
   ])('%i: %s', (seed, _, pinned = {}) => {
     const { result, message } = new World(seed, pinned, native).run();
