@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
 import { isSamePlace, type SavePlan } from '../protocol/saving.js';
-import { checkWritable, openPlace } from '../stores/checkpoint/open.js';
+import { checkWritable, openPlace, schemeOf } from '../stores/checkpoint/open.js';
 import { RunFailure } from './failure.js';
 import { grouped } from './flags.js';
 import { duration, integer, size } from './values.js';
@@ -29,7 +29,7 @@ export interface CheckpointFlags {
 
 /**
  * The absolute form of a place: other processes may have other working directories.
- * @throws BAD_ARGUMENT for `PLACE@NUMBER`, which would be a directory of that name
+ * @throws BAD_ARGUMENT for `PLACE@NUMBER`, which would be a directory of that name; what `schemeOf` throws
  */
 export function absolutePlace(url: string): string {
   const number = NUMBER.exec(url)?.[0];
@@ -37,7 +37,7 @@ export function absolutePlace(url: string): string {
     const text = `a place is needed here, without ${number}; a directory of that name is written "${url}/"`;
     throw new KintsugiError('BAD_ARGUMENT', `${url}: ${text}`);
   }
-  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(url)) return url;
+  if (schemeOf(url) !== undefined) return url;
   const path = resolve(url);
   // Roles parse this again; the slash marks a directory.
   return NUMBER.test(path) ? `${path}/` : path;

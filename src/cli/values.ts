@@ -48,12 +48,16 @@ export function part(flag: string) {
 
 const UNIT_BYTES: Record<string, number> = { '': 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 };
 
+/** Not 0, and whole it would be: flags have a meaning of its own for 0. */
+const vanishes = (value: number, whole: number): boolean => value > 0 && whole === 0;
+
 /** Bytes: "2GiB", "512M", "1000000"; units are powers of 1024. */
 export function size(flag: string) {
   return (text: string): number => {
     const match = /^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$/i.exec(text);
-    const bytes = Math.floor(Number(match?.[1]) * UNIT_BYTES[match?.[2]?.toLowerCase() ?? '']!);
-    if (match && Number.isSafeInteger(bytes)) return bytes;
+    const value = Number(match?.[1]) * UNIT_BYTES[match?.[2]?.toLowerCase() ?? '']!;
+    const bytes = Math.floor(value);
+    if (match && Number.isSafeInteger(bytes) && !vanishes(value, bytes)) return bytes;
     throw bad(`${flag} must be a size like 2GiB, 512MiB or 0, not "${text}"`);
   };
 }
@@ -63,7 +67,9 @@ export function duration(flag: string) {
   return (text: string): number => {
     const match = /^(\d+(?:\.\d+)?)(ms|s|m)$/.exec(text);
     if (!match) throw bad(`${flag} must be a time like 500ms or 1s, not "${text}"`);
-    const ms = Math.round(Number(match[1]) * { ms: 1, s: 1000, m: 60_000 }[match[2] as 'ms' | 's' | 'm']);
+    const value = Number(match[1]) * { ms: 1, s: 1000, m: 60_000 }[match[2] as 'ms' | 's' | 'm'];
+    const ms = Math.round(value);
+    if (vanishes(value, ms)) throw bad(`${flag} must be 0s or at least 1ms, not "${text}"`);
     if (ms > MAX_TIMER_MS)
       throw bad(`${flag} must be at most ${Math.floor(MAX_TIMER_MS / 60_000)}m, not "${text}"`);
     return ms;

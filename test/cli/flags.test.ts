@@ -25,7 +25,7 @@ test('sizes are powers of 1024, with or without a unit', () => {
     2 ** 40,
     3,
   ]);
-  for (const text of ['', 'GiB', '-1', '1e9', '2 GiBs', '99999999T']) {
+  for (const text of ['', 'GiB', '-1', '1e9', '2 GiBs', '99999999T', '0.5', '0.0001k']) {
     expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
   }
 });
@@ -34,10 +34,10 @@ test('durations need a unit', () => {
   const parse = duration('--respawn');
   expect(['500ms', '1s', '0s', '1.5s', '2m'].map(parse)).toEqual([500, 1000, 0, 1500, 120_000]);
   // No message carries a part of a millisecond.
-  expect(['1.6ms', '0.0001s'].map(parse)).toEqual([2, 0]);
+  expect(['1.6ms', '0.0001m', '0.0s'].map(parse)).toEqual([2, 6, 0]);
   // A timer of Node that is longer than 2^31-1 ms ends at once.
   expect(parse('35791m')).toBe(2_147_460_000);
-  for (const text of ['', '1', 's', '-1s', '1h', '35792m', `${'9'.repeat(400)}s`])
+  for (const text of ['', '1', 's', '-1s', '1h', '35792m', '0.4ms', '0.0001s', `${'9'.repeat(400)}s`])
     expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
 });
 

@@ -14,11 +14,22 @@ import { S3Place } from './s3.js';
  */
 export async function openPlace(url: string): Promise<Place> {
   checkText('openPlace: url', url);
-  const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(url)?.[1]?.toLowerCase();
-  if (scheme === undefined) return new DirectoryPlace(url);
-  if (scheme === 'file') return new DirectoryPlace(filePath(url));
+  const scheme = schemeOf(url);
   if (scheme === 's3') return S3Place.open(url);
-  throw new KintsugiError('BAD_ARGUMENT', `${url}: a place is a directory or s3://BUCKET/PREFIX`);
+  return new DirectoryPlace(scheme === 'file' ? filePath(url) : url);
+}
+
+/**
+ * The scheme of a place; undefined: it is a path. One letter before a colon is no scheme.
+ * @throws BAD_ARGUMENT for what is nearly a URL: it would be a directory that nobody means
+ */
+export function schemeOf(url: string): 'file' | 's3' | undefined {
+  const [begin, slashes] = /^\s*[a-z][a-z0-9+.-]+:(\/\/)?/i.exec(url) ?? [];
+  if (begin === undefined) return undefined;
+  if (/^s3:\/\//i.test(begin)) return 's3';
+  if (/^file:\/\//i.test(begin)) return 'file';
+  const named = slashes === undefined ? `; a directory of that name is written "./${url}"` : '';
+  throw new KintsugiError('BAD_ARGUMENT', `${url}: a place is a directory or s3://BUCKET/PREFIX${named}`);
 }
 
 /** The file that `checkWritable` writes and removes. */

@@ -1,9 +1,10 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync, utimesSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { absolutePlace } from '../../../src/cli/checkpoint-flags.js';
 import { DirectoryPlace } from '../../../src/stores/checkpoint/directory.js';
 import { openPlace } from '../../../src/stores/checkpoint/open.js';
 import type { Place } from '../../../src/stores/checkpoint/place.js';
@@ -52,6 +53,22 @@ describe('a directory', () => {
       message: expect.stringContaining(join(directory, 'file')),
     });
     await expect(openPlace('ftp://host/x')).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
+  });
+
+  test.each(['s3:/bucket/x', 'S3:bucket', ' s3://bucket/x', 'file:/x', '\tfile:///x', 'http:x'])(
+    'whose name is nearly a URL is refused: %j',
+    async (url) => {
+      await expect(openPlace(url)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
+      expect(() => absolutePlace(url)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+    },
+  );
+
+  test('may have such a name behind ./', async () => {
+    await expect(openPlace('s3:/bucket/x')).rejects.toThrow('"./s3:/bucket/x"');
+    const place = await openPlace('./s3:/bucket/x');
+    expect(place.url).toBe(pathToFileURL('s3:/bucket/x').href);
+    expect(absolutePlace('./s3:/bucket/x')).toBe(resolve('s3:/bucket/x'));
+    expect((await openPlace('c:/x')).url).toBe(pathToFileURL('c:/x').href);
   });
 });
 
