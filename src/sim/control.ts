@@ -372,8 +372,7 @@ export class Control implements SchedulerSide {
    */
   private checkDecision(before: ClusterMap, after: ClusterMap): void {
     const { nodes } = this.checkSummary();
-    const { reports } = this.scheduler!;
-    const isUseless = (sid: number) => this.stalled.has(sid) || !reports.isSinkComplete(sid);
+    const isUseless = (sid: number) => this.stalled.has(sid) || !this.scheduler!.reports.isSinkComplete(sid);
     checkCapabilities(after);
     this.believed = new Map(nodes.filter(({ alive }) => alive).map(({ id, inc }) => [id, inc]));
     for (const group of before.groups) {
@@ -431,8 +430,9 @@ export class Control implements SchedulerSide {
     const lives = (node: PeerId, inc: number) => this.believesAlive({ node, inc });
     const countedComplete = this.stalled.unlessAsked(before, after, g, unnoticed, lives);
     const lackingIn = (map: ClusterMap) => lackingSeats(this.cluster, map, g, { countedComplete });
-    const [was, lacking] = [lackingIn(before), lackingIn(after)];
-    if (was <= this.cluster.config.r && lacking > this.cluster.config.r)
+    const { r } = this.cluster.config;
+    const lacking = lackingIn(after);
+    if (lacking > r && lackingIn(before) <= r)
       throw new Violation(`a decision made ${lacking} members of group ${g} lack`);
   }
 

@@ -60,8 +60,8 @@ type LivingCheck = [
   ...[table: string, learner: Learner, dim: number, writer: { owner: number; process: number }],
   ...[shard: number, row: Float32Array, mask: number],
 ];
-type SettingsCheck = [table: string, owner: number, shard: number, row: Float32Array, mask: number];
-type LifeCheck = [...SettingsCheck, life: number];
+type RowCheck = [table: string, owner: number, shard: number, row: Float32Array, mask: number];
+type LifeCheck = [...RowCheck, life: number];
 
 function countBits(mask: number): number {
   let count = 0;
@@ -244,9 +244,7 @@ export class Oracle {
     throw error;
   }
 
-  private checkSettings(
-    ...[table, owner, shard, row, mask, durable]: [...SettingsCheck, durable?: number]
-  ): void {
+  private checkSettings(...[table, owner, shard, row, mask, durable]: [...RowCheck, durable?: number]): void {
     const pushes = this.sent.get(place(owner, shard)) ?? [];
     this.setters.settings.check(`table ${table} writer ${owner} shard ${shard}`, row, mask, pushes, durable);
   }
