@@ -6,6 +6,7 @@
  */
 import { codeOf, describe, KintsugiError, traceOf } from '../common/errors.js';
 import type { Busy } from '../core/client/state.js';
+import type { LinkBytes } from '../core/shared/content-bytes.js';
 import type { ReceivedBytes } from '../core/shared/received-bytes.js';
 import { Retry } from '../core/shared/retry.js';
 import { WaitingBytes } from '../core/shared/waiting-bytes.js';
@@ -18,7 +19,7 @@ import type { PeerAddress } from './address-book.js';
 import { each } from './effects.js';
 import { tellHungUp } from './hung-up.js';
 import { type Logger, monotonicMs } from './log.js';
-import type { Caller, Peer } from './peer.js';
+import { type Caller, linkBytesOf, type Peer } from './peer.js';
 import { bytesOf, Postbox, type Posted } from './postbox.js';
 import { checkProved, Refusals } from './refusals.js';
 import { Repeats } from './repeats.js';
@@ -175,17 +176,16 @@ export class Peers {
   }
 
   /**
-   * Bytes that are kept until they are sent, for each node: posted, waiting for a connection, or in one.
-   * Clients are left out, because a replica that reads slowly must slow no push; a connection to a client has
-   * a limit of its own.
+   * Bytes of the links to all nodes. Clients are left out, because a replica that reads slowly must slow no
+   * push; a connection to a client has a limit of its own.
    */
-  outgoingBytes(): Map<PeerId, number> {
-    const held = new Map<PeerId, number>();
-    for (const [id, { link, queued, inc }] of this.peers)
-      if (inc > 0) held.set(id, (link?.bufferedBytes ?? 0) + queued.used);
-    for (const id of this.postbox.peers())
-      if (this.peers.get(id)?.inc !== 0) held.set(id, (held.get(id) ?? 0) + this.postbox.bytesFor(id));
-    return held;
+  outgoingBytes(): Map<PeerId, LinkBytes> {
+    const links = new Map<PeerId, LinkBytes>();
+    const { postbox } = this;
+    for (const id of postbox.peers()) links.set(id, { held: postbox.bytesFor(id), taken: 0 });
+    for (const [id, peer] of this.peers) links.set(id, linkBytesOf(peer, postbox.bytesFor(id)));
+    for (const [id, { inc }] of this.peers) if (inc === 0) links.delete(id);
+    return links;
   }
 
   /** Bytes for one peer that are kept until its socket takes them; 0: there is no link to it. */
@@ -274,6 +274,7 @@ export class Peers {
       queue: new WaitingList({ maxCount: MAX_QUEUED_MESSAGES, account: queued, atLimit: 'refuse' }),
       queued,
       lossy: false,
+      takenBefore: 0,
       receivedBytes: 0,
       receivedAt: Number.NEGATIVE_INFINITY,
       askedAt: undefined,
@@ -411,6 +412,7 @@ export class Peers {
   private replaceLink(id: PeerId, peer: Peer, link: Link): void {
     const old = peer.link;
     peer.link = link;
+    peer.takenBefore += old?.sentBytes ?? 0;
     link.watch(Number.POSITIVE_INFINITY, GONE_MS);
     if (!old) return;
     this.byLink.delete(old.id);
@@ -431,6 +433,7 @@ export class Peers {
     // well. So the pauses between attempts go on growing.
     if (heard || monotonicMs() - since >= MAX_REDIAL_MS) peer.redials.reset();
     peer.link = undefined;
+    peer.takenBefore += link.sentBytes;
     peer.lossy = true;
     this.options.onDown?.(id);
     if (this.options.resolve(id)) this.retry(id, peer);

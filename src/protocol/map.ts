@@ -161,6 +161,16 @@ export interface ClusterMap {
   lastTable?: number;
 }
 
+/** A map for those who only look at it. */
+export interface FrozenMap extends Readonly<Pick<ClusterMap, 'epoch' | 'job' | 'lastTable'>> {
+  readonly pools: readonly Pool[];
+  /** By their ids. Empty until enough nodes have joined. */
+  readonly groups: readonly Group[];
+  readonly nodes: readonly NodeEntry[];
+  /** By their ids, ascending. */
+  readonly tables: readonly TableSpec[];
+}
+
 export const EMPTY_MAP: ClusterMap = { epoch: 0, job: '', pools: [], groups: [], nodes: [], tables: [] };
 
 /** Number of data shards of a pool, which is the number of its hash ranges of keys. */
@@ -178,7 +188,7 @@ export function shardAt(pool: Pool, group: number, member: number): number {
   return (group - pool.firstGroup) * pool.k + member;
 }
 
-export function poolOf(map: ClusterMap, name: string): Pool | undefined {
+export function poolOf(map: FrozenMap, name: string): Pool | undefined {
   return map.pools.find((pool) => pool.name === name);
 }
 
@@ -187,7 +197,7 @@ export function lastTableOf({ tables, lastTable = 0 }: Pick<ClusterMap, 'tables'
   return Math.max(lastTable, tables.at(-1)?.id ?? 0);
 }
 
-export function tableByName(map: ClusterMap, name: string): TableSpec | undefined {
+export function tableByName(map: FrozenMap, name: string): TableSpec | undefined {
   return map.tables.find((table) => table.name === name);
 }
 

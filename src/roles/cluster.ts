@@ -110,16 +110,24 @@ export interface LocalCluster {
  * ```
  * @throws NOT_ENOUGH_NODES, BAD_ARGUMENT, ADDON_NOT_LOADED
  */
-export async function startLocalCluster(options: LocalClusterOptions = {}): Promise<LocalCluster> {
-  checkOptions('startLocalCluster', options, CLUSTER_OPTIONS);
-  checkOptions('startLocalCluster: tls', options.tls, ROLE_TLS);
-  checkPolicy('startLocalCluster: policy', options.policy, DEFAULT_POLICY);
-  checkPolicy('startLocalCluster: schedulerPolicy', options.schedulerPolicy, DEFAULT_SCHEDULER_POLICY);
+export async function startLocalCluster(given: LocalClusterOptions = {}): Promise<LocalCluster> {
+  checkOptions('startLocalCluster', given, CLUSTER_OPTIONS);
+  checkOptions('startLocalCluster: tls', given.tls, ROLE_TLS);
+  checkPolicy('startLocalCluster: policy', given.policy, DEFAULT_POLICY);
+  checkPolicy('startLocalCluster: schedulerPolicy', given.schedulerPolicy, DEFAULT_SCHEDULER_POLICY);
+  // Nodes are started later, too, and the caller may change its objects meanwhile.
+  const options = {
+    ...given,
+    ...{ policy: { ...given.policy }, schedulerPolicy: { ...given.schedulerPolicy } },
+    tls: given.tls && { ...given.tls },
+  };
   const { standby = 0, memoryBytes = 0 } = options;
   checkInteger('startLocalCluster: standby', standby, 0);
   checkInteger('startLocalCluster: memoryBytes', memoryBytes, 0);
   const code = parseCode(options.code ?? '4+1');
   const ps = options.ps ?? code.k + code.r;
+  checkInteger('startLocalCluster: ps', ps, 1);
+  if (options.groups !== undefined) checkInteger('startLocalCluster: groups', options.groups, 1);
   const pools = poolsFor(code, ps, options.groups);
   const log = options.log ?? createLogger('none', {});
   const scheduler: RunningScheduler = await startScheduler({
@@ -180,7 +188,7 @@ export async function startLocalCluster(options: LocalClusterOptions = {}): Prom
   /** Nodes whose processes would be gone; to the others a second one of their name would be a rival. */
   const ended = new WeakSet<RunningPs>();
   const nodeAt = (where: string, index: number) => {
-    const node = nodes[index];
+    const node = Number.isInteger(index) ? nodes[index] : undefined;
     if (node) return node;
     throw new KintsugiError('BAD_ARGUMENT', `${where}: there is no node ${String(index)}`);
   };

@@ -3,6 +3,7 @@
  * order within a connection. Connections break (messages in flight are lost, or some arrive late, beside the
  * new connection), sides are partitioned, links lag, messages are doubled.
  */
+import type { LinkBytes } from '../core/shared/content-bytes.js';
 import type { PeerId } from '../protocol/map.js';
 import type { Message } from '../protocol/messages.js';
 import type { Random } from './random.js';
@@ -39,6 +40,8 @@ export class Network {
   private active: Queue[] = [];
   /** Pair -> queue of its newest connection. */
   private readonly current = new Map<number, Queue>();
+  /** Pair -> bytes that one has sent to the other, copies left out. */
+  private readonly sent = new Map<number, number>();
   /** Pair -> time since which no packet gets through. */
   private readonly blocked = new Map<number, number>();
   /** Actor that handles no packet -> since when, and until when. */
@@ -81,6 +84,7 @@ export class Network {
     if (queue.packets.length === 0) this.active.push(queue);
     queue.packets.push(packet);
     this.inFlight++;
+    this.sent.set(pair, (this.sent.get(pair) ?? 0) + packet.letter.frame.byteLength);
     if (this.duplicate > 0 && !INTRODUCTIONS.has(message.t) && this.random.chance(this.duplicate)) {
       // The copy arrives as if the message had been repeated, and one of both had waited on an older
       // connection.
@@ -116,6 +120,12 @@ export class Network {
   bytesFrom(from: number, to: number): number {
     const packets = this.current.get(this.pair(from, to))?.packets ?? [];
     return packets.reduce((sum, { letter }) => sum + letter.frame.byteLength, 0);
+  }
+
+  /** Bytes that one has sent to the other, on all connections. */
+  linkBytes(from: number, to: number): LinkBytes {
+    const held = this.bytesFrom(from, to);
+    return { held, taken: (this.sent.get(this.pair(from, to)) ?? 0) - held };
   }
 
   private remove(index: number): void {

@@ -5,6 +5,7 @@
  * at once, and nothing else of a schedule depends on this file.
  */
 import type { PsNode } from '../core/node/node.js';
+import type { LinkBytes } from '../core/shared/content-bytes.js';
 import type { PeerId } from '../protocol/map.js';
 import type { NodeActor } from './actors.js';
 import { type SimConfig, silentClients } from './config.js';
@@ -74,9 +75,9 @@ export class SlowReaders {
 
   private reportNodes(index: number): void {
     const { actorOf, network, nodes } = this.cluster;
-    const links = new Map<PeerId, number>();
+    const links = new Map<PeerId, LinkBytes>();
     for (const [id, actor] of actorOf)
-      if (this.cluster.isNode(actor) && actor !== index) links.set(id, network.bytesFrom(index, actor));
+      if (this.cluster.isNode(actor) && actor !== index) links.set(id, network.linkBytes(index, actor));
     nodes[index - 1]!.node?.reportOutgoing(links);
   }
 

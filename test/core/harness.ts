@@ -26,7 +26,7 @@ import { maySend, type Role } from '../../src/protocol/senders.js';
 import { Disk, type DiskWrite } from '../../src/sim/disk.js';
 import { ClientActor, native, tableSpec } from './client-actor.js';
 import { MemoryPlace } from './memory-place.js';
-import { type Hold, heldBytes, heldContent, loseHeld, type Match, type Packet } from './packets.js';
+import { type Hold, heldBytes, loseHeld, type Match, type Packet, Payloads } from './packets.js';
 
 export { ADDING, DIM, native, type Part, section, type Ticket, tableSpec } from './client-actor.js';
 export { type Hold, kind, type Packet } from './packets.js';
@@ -61,10 +61,7 @@ export interface ClusterOptions {
   place?: MemoryPlace;
 }
 
-/**
- * With one group, data shard m lives on `nodes[m]`, parity j on `nodes[k + j]`, spares behind; node
- * `nodes[i]` has peer id i + 1.
- */
+/** With one group, shard m is on `nodes[m]`, parity j on `nodes[k + j]`; `nodes[i]` has peer id i + 1. */
 export class Cluster {
   readonly nodes: NodeActor[] = [];
   readonly clients: ClientActor[] = [];
@@ -86,6 +83,7 @@ export class Cluster {
   readonly probes: { node: PeerId; inc: number }[] = [];
   readonly place: MemoryPlace;
   private queue: Packet[] = [];
+  private readonly payloads = new Payloads();
   private holds: { match: Match; packets: Packet[] | undefined }[] = [];
   readonly policy: Policy;
   private readonly schedulerPolicy: SchedulerPolicy;
@@ -224,6 +222,7 @@ export class Cluster {
   send(from: PeerId, to: PeerId, message: Message, parts: readonly Uint8Array[] = []): void {
     const packet = { from, to, message, parts };
     this.history.push(packet);
+    this.payloads.add(packet);
     const hold = this.holds.find(({ match }) => match(packet));
     (hold ? hold.packets : this.queue)?.push(packet);
   }
@@ -331,10 +330,9 @@ export class Cluster {
 
   /** Links hold what is held back (`hold`), and nothing else. */
   private report(actor: NodeActor, clients: readonly PeerId[]): void {
-    actor.node?.contentBytes.report(heldContent(this.holds, actor.id));
-    if (clients.length === 0) return;
+    actor.node?.contentBytes.report(this.payloads.linksOf(actor.id, this.holds));
     const links = clients.map((client) => [client, heldBytes(this.holds, actor.id, client)] as const);
-    this.runNode(actor, actor.node!.step({ kind: 'taken', links }));
+    if (links.length > 0) this.runNode(actor, actor.node!.step({ kind: 'taken', links }));
   }
 
   /** The connection between a node and a client ends, with what is held back on it. */

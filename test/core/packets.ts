@@ -1,4 +1,5 @@
 /** Messages between the machines of a test, and filters for some of them. */
+import type { LinkBytes } from '../../src/core/shared/content-bytes.js';
 import type { PeerId } from '../../src/protocol/map.js';
 import type { Message } from '../../src/protocol/messages.js';
 import type { Role } from '../../src/protocol/senders.js';
@@ -47,18 +48,33 @@ interface Held {
 /** Payload that is held back between two peers: what a link has not taken. */
 export function heldBytes(holds: readonly Held[], from: PeerId, to: PeerId): number {
   const held = holds.flatMap(({ packets = [] }) => packets);
-  const parts = held.filter((packet) => packet.from === from && packet.to === to).flatMap((p) => p.parts);
-  return parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  return payload(held.filter((packet) => packet.from === from && packet.to === to));
 }
 
-/** Bytes of block content that are held back on the links of a node, by receiver. */
-export function heldContent(holds: readonly Held[], from: PeerId): Map<PeerId, number> {
-  const links = new Map<PeerId, number>();
-  for (const { packets = [] } of holds)
-    for (const { to, message, parts, from: sender } of packets)
-      if (sender === from && message.t === 'content')
-        links.set(to, (links.get(to) ?? 0) + parts.reduce((sum, { byteLength }) => sum + byteLength, 0));
-  return links;
+/** Bytes of the parts of messages. */
+function payload(packets: readonly Packet[]): number {
+  return packets.flatMap(({ parts }) => parts).reduce((sum, { byteLength }) => sum + byteLength, 0);
+}
+
+/** Bytes of what each peer has sent to each. */
+export class Payloads {
+  private readonly sent = new Map<PeerId, Map<PeerId, number>>();
+
+  add(packet: Packet): void {
+    const { from, to } = packet;
+    const sent = this.sent.get(from) ?? new Map<PeerId, number>();
+    this.sent.set(from, sent.set(to, (sent.get(to) ?? 0) + payload([packet])));
+  }
+
+  /** The links of a peer, which hold what is held back, and nothing else. */
+  linksOf(from: PeerId, holds: readonly Held[]): Map<PeerId, LinkBytes> {
+    const links = new Map<PeerId, LinkBytes>();
+    for (const [to, bytes] of this.sent.get(from) ?? []) {
+      const held = heldBytes(holds, from, to);
+      links.set(to, { held, taken: bytes - held });
+    }
+    return links;
+  }
 }
 
 /** Loses what is held back between two peers. */

@@ -118,6 +118,25 @@ describe('Peers', () => {
     }
   });
 
+  it('counts what links hold and have taken, over all connections to a node', async () => {
+    const there = await server();
+    const { all, ups } = peers(new Map([[2, at(there.port)]]));
+    const part = new Uint8Array(10_000);
+    all.post(2, ping(0), [part]);
+    expect(all.outgoingBytes()).toEqual(new Map([[2, { held: 10_000, taken: 0 }]]));
+    all.flush();
+    const first = await there.links.next();
+    await there.payloads.next();
+    const { held, taken } = all.outgoingBytes().get(2)!;
+    expect([held, taken > 10_000]).toEqual([0, true]);
+    first.close('cut');
+    await ups.next();
+    all.send(2, ping(1), [part]);
+    await there.payloads.next();
+    const after = all.outgoingBytes().get(2)!;
+    expect([after.held, after.taken > taken + 10_000, after.taken < taken + 11_000]).toEqual([0, true, true]);
+  });
+
   it('says nothing to a peer that the map does not list', async () => {
     const there = await server();
     const { all } = peers(new Map([[2, at(there.port)]]));

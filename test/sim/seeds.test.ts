@@ -41,6 +41,14 @@ describe('a schedule that has shown a bug', () => {
     [3_820_006_392, 'the loss of a node passed for a stalled sink that is given up unasked'],
     [3_810_000_305, 'the same, of a node that is silent'],
     [3_310_010_618, 'a mirror that was given up passed for the loss of the parity beside it'],
+    [3_314_002_091, 'questions that a slow link held kept back the content that their answers need'],
+    [3_317_012_998, 'the same, of a full parity'],
+    [3_803_006_009, 'the same, without another fault'],
+    [3_805_005_050, 'the same, in another place'],
+    [3_816_010_703, 'the same, with one member lacking'],
+    [3_821_012_047, 'the same, in the end of a schedule'],
+    [3_403_013_791, 'shards beyond repair held up the parities of other groups on their node'],
+    [3_916_009_906, 'cuts that failed one after the other left workers no time between them'],
     [770_293, 'a lost shard came beside a parity that had just arrived, to free a node out of reach'],
   ])('%i: %s', (seed, _, pinned = {}) => {
     const { result, message } = new World(seed, pinned, native).run();

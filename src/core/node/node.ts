@@ -13,7 +13,7 @@ import { checkMessage, type MessageTo } from '../../protocol/senders.js';
 import type { NodeTelemetry } from '../../protocol/telemetry.js';
 import type { RowsBuffer } from '../shard/host.js';
 import type { Owner } from '../shard/owner.js';
-import type { ContentBytes } from '../shared/content-bytes.js';
+import type { ContentBytes, LinkBytes } from '../shared/content-bytes.js';
 import type { DeltaBytes } from '../shared/delta-bytes.js';
 import type { Meter } from '../shared/meter.js';
 import type { Effect } from '../shared/outbox.js';
@@ -125,10 +125,10 @@ export class PsNode {
     return this.answers.needsReport || this.contentBytes.needsReport;
   }
 
-  /** Takes over what the links to nodes hold now, in bytes. */
-  reportOutgoing(links: ReadonlyMap<PeerId, number>): void {
+  /** Takes over the bytes of the links to nodes. */
+  reportOutgoing(links: ReadonlyMap<PeerId, LinkBytes>): void {
     let total = 0;
-    for (const bytes of links.values()) total += bytes;
+    for (const { held } of links.values()) total += held;
     this.host.deltaBytes.setOutgoing(total);
     this.host.contentBytes.report(links);
   }

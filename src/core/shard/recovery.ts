@@ -202,9 +202,12 @@ export class Recovery {
     this.owner.giveUp();
   }
 
-  /** Blocks are absent, and answers come. A recovery that is stuck does not hold up others. */
+  /**
+   * Blocks are absent, and answers come that help. A recovery that is stuck does not hold up others, nor does
+   * one of a shard beyond repair, whose questions are answered for ever.
+   */
   get decoding(): boolean {
-    return this.absent > 0 && this.asking.answering(this.host.now);
+    return this.absent > 0 && !this.unrecoverable && this.asking.answering(this.host.now);
   }
 
   stats(): Omit<RecoveryStats, 'g' | 'm' | 'gen'> {

@@ -70,6 +70,7 @@ export class Connection implements Link {
   readonly outgoing: boolean;
   readonly remote: string;
   proved: ProvedRole;
+  sentBytes = 0;
   readonly #socket: Socket;
   readonly #options: ConnectionOptions;
   /** Only moves forward, to `closed` from either of the others. */
@@ -316,6 +317,7 @@ export class Connection implements Link {
   }
 
   #transmit(frame: Uint8Array, sent?: () => void): void {
+    this.sentBytes += frame.byteLength;
     if (this.#outbound) this.#outbound.send(frame, sent);
     else this.#socket.send(frame, sent);
   }

@@ -39,6 +39,8 @@ export interface Link {
    * Its bytes are never changed again.
    */
   sendEncoded(frame: Uint8Array): boolean;
+  /** Bytes of all frames that were accepted by `send`. */
+  readonly sentBytes: number;
   /** Bytes that were accepted by `send` and not yet by the kernel. */
   readonly bufferedBytes: number;
   /** `bufferedBytes`, and bytes that the other side's kernel has not acknowledged, as far as known. */

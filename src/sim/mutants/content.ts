@@ -17,8 +17,8 @@ export const CONTENT_MUTANTS: readonly Mutant[] = [
   {
     name: 'content: a full link holds up the content for all nodes',
     file: 'shared/content-bytes',
-    from: '(this.held.get(taker) ?? 0) < this.limit',
-    to: '([...this.held.values()][0] ?? 0) < this.limit',
+    from: 'this.given.get(taker) ?? [])',
+    to: '[...this.given.values()][0] ?? [])',
     scenario,
   },
   {
@@ -29,10 +29,31 @@ export const CONTENT_MUTANTS: readonly Mutant[] = [
     scenario,
   },
   {
-    name: 'content: what a report says is added to what was given',
+    name: 'content: what was given counts as taken with the next report',
     file: 'shared/content-bytes',
-    from: 'this.held.clear();',
-    to: '',
+    from: 'Math.min(given.end, taken + held)',
+    to: 'taken',
+    scenario,
+  },
+  {
+    name: 'content: what a link holds behind content keeps it in the account',
+    file: 'shared/content-bytes',
+    from: 'Math.min(given.end, taken + held)',
+    to: 'taken + held',
+    scenario,
+  },
+  {
+    name: 'content: what another process of a node has not taken counts for the new one',
+    file: 'shared/content-bytes',
+    from: 'given.end = Math.min(given.end, taken + held)',
+    to: 'if (given.end === Number.POSITIVE_INFINITY) given.end = taken + held',
+    scenario,
+  },
+  {
+    name: 'content: what a node has taken is kept in the account',
+    file: 'shared/content-bytes',
+    from: 'all.filter(({ end }) => end > taken)',
+    to: 'all',
     scenario,
   },
   {

@@ -239,6 +239,16 @@ export const SAVING_MUTANTS: readonly Mutant[] = [
     to: 'barrier.isOver',
   },
   {
+    name: 'barrier: clients that were held in vain are held again at once',
+    file: 'scheduler/saving/barrier',
+    from: 'this.over ? 0 : now - this.startedAt',
+    to: '0',
+    scenario: {
+      test: 'test/core/scheduler/saving.test.ts',
+      because: 'workers come further even so, if no checkpoint needs what a lost worker has begun',
+    },
+  },
+  {
     name: 'barrier: nobody waits for clients that push',
     file: 'scheduler/saving/barrier',
     from: '.some((client) => !this.held.has(client))',

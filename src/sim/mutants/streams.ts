@@ -268,6 +268,16 @@ export const STREAM_MUTANTS: readonly Mutant[] = [
     },
   },
   {
+    name: 'recover: a shard beyond repair holds up the parities of other groups',
+    file: 'shard/recovery',
+    from: 'this.absent > 0 && !this.unrecoverable &&',
+    to: 'this.absent > 0 &&',
+    scenario: {
+      test: 'test/sim/seeds.test.ts',
+      because: 'one schedule in some 100,000 has so many blocks to rebuild beside such a shard',
+    },
+  },
+  {
     name: 'recover at any position',
     file: 'sink/sink',
     from: 'if (message.v !== this.group.version || message.seq !== member.applied)',

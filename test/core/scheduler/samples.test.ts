@@ -84,6 +84,24 @@ describe('a data set', () => {
     expect(book.open(3, begun).spec).toEqual(begun);
   });
 
+  it('has the files that it began with, also where others have their names and sizes', () => {
+    const book = new Book();
+    const marked = (...marks: (string | undefined)[]) => {
+      const files = SPEC.files.map((file, i) => ({ ...file, ...(marks[i] && { mark: marks[i] }) }));
+      return { ...SPEC, files };
+    };
+    expect(book.open(1, marked('x', 'y')).spec).toEqual(marked('x', 'y'));
+    for (const same of [marked('x', 'y'), marked('x'), SPEC])
+      expect(book.open(2, same).spec).toEqual(marked('x', 'y'));
+    for (const other of [marked('y', 'x'), marked(undefined, 'z')])
+      expect(book.open(2, other)).toMatchObject({
+        code: 'BAD_ARGUMENT',
+        message: expect.stringContaining('or another order of them: give those of the run'),
+      });
+    book.crash();
+    expect(book.open(3, marked('y', 'x')).code).toBe('BAD_ARGUMENT');
+  });
+
   it('that was begun without a schema goes on with any', () => {
     const book = new Book();
     book.open(1);

@@ -307,6 +307,17 @@ describe('a barrier', () => {
     expect(drafts().length).toBe(1);
   });
 
+  it('leaves clients as much time as it has held them in vain, however short the interval is', () => {
+    start({}, { ...BARRIER, everyMs: 100 });
+    cluster.advance(6000);
+    expect(failures()).toEqual(['TIMEOUT']);
+    const begun = () => cluster.eventsNamed('checkpoint.begun').length;
+    cluster.advance(3900);
+    expect(begun()).toBe(1);
+    cluster.advance(1800);
+    expect(begun()).toBe(2);
+  });
+
   it('that clients do not answer in time is given up, and they go on', () => {
     start({}, BARRIER);
     save();

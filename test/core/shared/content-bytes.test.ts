@@ -73,14 +73,42 @@ describe('the account of content', () => {
     expect(() => account.addAsked(1, -1)).toThrow('no more bytes come than are wanted');
   });
 
-  it('holds back content for a node alone whose link is full, until a report says that it is not', () => {
+  it('holds back content for a node alone that has not taken what it got', () => {
+    const account = new ContentBytes(LIMIT);
+    account.give(1, LIMIT / 8);
+    expect([account.mayGive(1), account.needsReport]).toEqual([true, true]);
+    account.give(1, LIMIT / 8);
+    expect([account.mayGive(1), account.mayGive(2)]).toEqual([false, true]);
+    account.report(new Map([[1, { held: LIMIT / 4, taken: 7 }]]));
+    expect([account.mayGive(1), account.needsReport]).toEqual([false, false]);
+    account.report(new Map([[1, { held: 1, taken: LIMIT / 4 + 6 }]]));
+    expect(account.mayGive(1)).toBe(false);
+    account.report(new Map([[1, { held: 0, taken: LIMIT / 4 + 7 }]]));
+    expect(account.mayGive(1)).toBe(true);
+  });
+
+  it('counts no other message, before or behind content', () => {
+    const account = new ContentBytes(LIMIT);
+    account.report(new Map([[1, { held: 10 * LIMIT, taken: 0 }]]));
+    expect(account.mayGive(1)).toBe(true);
+    account.give(1, LIMIT / 4);
+    const end = 10 * LIMIT + LIMIT / 4;
+    account.report(new Map([[1, { held: end, taken: 0 }]]));
+    account.report(new Map([[1, { held: end, taken: end - 1 }]]));
+    expect(account.mayGive(1)).toBe(false);
+    account.report(new Map([[1, { held: end, taken: end }]]));
+    expect(account.mayGive(1)).toBe(true);
+  });
+
+  it('ends with the link, and begins anew with another one', () => {
     const account = new ContentBytes(LIMIT);
     account.give(1, LIMIT / 4);
-    expect([account.mayGive(1), account.mayGive(2)]).toEqual([false, true]);
-    account.report(new Map([[1, LIMIT / 4 - 1]]));
+    account.report(new Map([[1, { held: LIMIT, taken: 100 * LIMIT }]]));
+    // Another process of the node, for which something else waits.
+    account.report(new Map([[1, { held: LIMIT, taken: 0 }]]));
+    account.report(new Map([[1, { held: LIMIT, taken: LIMIT }]]));
     expect(account.mayGive(1)).toBe(true);
-    account.give(1, 1);
-    expect(account.mayGive(1)).toBe(false);
+    account.give(1, LIMIT / 4);
     account.report(new Map());
     expect(account.mayGive(1)).toBe(true);
   });

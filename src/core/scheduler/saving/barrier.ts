@@ -39,6 +39,14 @@ export class Barrier {
     return !this.over && now - this.startedAt > this.policy.barrierMs;
   }
 
+  /**
+   * Time for which clients have been held, in milliseconds; 0: they go on. After a cut that failed they have
+   * as much time again, or training would stand still where the interval is short.
+   */
+  heldMs(now: number): number {
+    return this.over ? 0 : now - this.startedAt;
+  }
+
   private clients(now: number): PeerId[] {
     return this.sessions.present(now, this.policy.reconnectMs);
   }

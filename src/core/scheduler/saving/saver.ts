@@ -354,16 +354,16 @@ export class Saver {
     const { attempt } = this;
     if (!attempt) return;
     if (!attempt.publishing && attempt.cut) this.samples.endCut();
+    const heldMs = attempt.barrier?.heldMs(this.now) ?? 0;
     attempt.barrier?.resume();
     const live = this.liveOf(attempt.plan.name)!;
-    const failure = { number: attempt.number, code, message };
-    this.note({ ...this.plans!.get(attempt.plan.name)!, failure });
+    this.note({ ...this.plans!.get(attempt.plan.name)!, failure: { number: attempt.number, code, message } });
     const backoff = FIRST_BACKOFF_MS * 2 ** Math.min(live.failures++, 20);
     this.event('checkpoint.failed', attempt, { code, message });
     const isOver = ({ peer, id }: CheckpointRequest) =>
       !live.waiting.some((each) => each.peer === peer && each.id === id);
     this.tell(attempt.waiting.filter(isOver), code, message);
-    this.end(attempt, live, Math.min(attempt.plan.everyMs, backoff));
+    this.end(attempt, live, Math.max(heldMs, Math.min(attempt.plan.everyMs, backoff)));
   }
 
   private end({ id, plan }: Attempt, live: LivePlan, afterMs: number): void {
