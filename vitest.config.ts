@@ -27,7 +27,8 @@ export default defineConfig({
           exclude: [...jobs, ...install, ...kafka, ...movielens],
         },
       },
-      { extends: true, test: { name: 'jobs', include: jobs } },
+      // A whole job takes most of a minute where the machine is slow.
+      { extends: true, test: { name: 'jobs', include: jobs, testTimeout: 300_000 } },
       { extends: true, test: { name: 'install', include: install } },
       { extends: true, test: { name: 'kafka', include: kafka } },
       { extends: true, test: { name: 'movielens', include: movielens } },

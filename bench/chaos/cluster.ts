@@ -64,7 +64,7 @@ export class ChaosCluster {
   private readonly job = randomUUID();
   private readonly directory = mkdtempSync(join(tmpdir(), 'kintsugi-chaos-'));
   private stopping = false;
-  /** Called when the scheduler has taken a sink or a shard from a living PS: a member of its group lacks. */
+  /** Called when the scheduler has taken something from a living PS: members of groups lack. */
   onTaken: () => void = () => {};
   private readonly emergency = () => this.killAll();
 
@@ -159,7 +159,7 @@ export class ChaosCluster {
           this.leader = name;
           for (const resolve of this.led.splice(0)) resolve();
         }
-        if (event.event === 'map.durable' && TAKEN.test(String(event.reason))) this.onTaken();
+        if (this.isTaken(event)) this.onTaken();
         onEvent(event, line);
       },
     });
@@ -175,6 +175,14 @@ export class ChaosCluster {
       onLeft(role);
     });
     return role;
+  }
+
+  /** The scheduler took a sink or a shard from a living PS, or gave it up or is about to. */
+  private isTaken({ event, name, reason }: RoleEvent): boolean {
+    if (event === 'map.durable') return TAKEN.test(String(reason));
+    if (event !== 'node.lost' && event !== 'node.suspected') return false;
+    const role = this.roles.get(String(name));
+    return role?.ready === true && !role.suspended;
   }
 
   /** PS that are up and not suspended. */

@@ -7,7 +7,7 @@
 import { loadNative } from '../../src/engine/native.js';
 import { auditKeys, auditTable } from '../../src/library/client/audit.js';
 import type { Client } from '../../src/library/client/client.js';
-import { type ClusterMap, poolOf, shardCount } from '../../src/protocol/map.js';
+import { type FrozenMap, poolOf, shardCount } from '../../src/protocol/map.js';
 import { LoadClient } from './clients.js';
 import type { ChaosLoadOptions } from './load.js';
 import { CRASHED, OWN, PushStream } from './pushes.js';
@@ -130,7 +130,7 @@ export function appliedPushes(
   return { lost, sums };
 }
 
-function shardsOf(map: ClusterMap, keys: BigUint64Array): Map<bigint, number> {
+function shardsOf(map: FrozenMap, keys: BigUint64Array): Map<bigint, number> {
   const shards = shardCount(poolOf(map, 'embedding')!);
   const { order, starts } = loadNative().partition(keys, shards);
   const found = new Map<bigint, number>();

@@ -3,7 +3,7 @@
  * errs on the safe side: what a fault may have cost stays in the book until the job says, after the fault was
  * noticed, that it is whole again.
  */
-import type { ClusterMap, PeerId } from '../../src/protocol/map.js';
+import type { FrozenMap, PeerId } from '../../src/protocol/map.js';
 
 export class PushLedger {
   private readonly lacking = new Map<number, Set<string>>();
@@ -13,14 +13,14 @@ export class PushLedger {
   }
 
   /** Would every group still have all but r members, if these nodes were lost now, too? */
-  allows(map: ClusterMap, nodes: readonly PeerId[]): boolean {
+  allows(map: FrozenMap, nodes: readonly PeerId[]): boolean {
     return map.groups.every((group) => {
       const members = new Set([...(this.lacking.get(group.id) ?? []), ...membersOn(map, group.id, nodes)]);
       return members.size <= map.pools[group.pool]!.r;
     });
   }
 
-  add(map: ClusterMap, nodes: readonly PeerId[]): void {
+  add(map: FrozenMap, nodes: readonly PeerId[]): void {
     for (const { id } of map.groups) {
       const known = this.lacking.get(id) ?? new Set();
       for (const member of membersOn(map, id, nodes)) known.add(member);
@@ -34,7 +34,7 @@ export class PushLedger {
 }
 
 /** A mirror counts as the shard that it is about to become, a second parity as the first. */
-function membersOn(map: ClusterMap, group: number, nodes: readonly PeerId[]): string[] {
+function membersOn(map: FrozenMap, group: number, nodes: readonly PeerId[]): string[] {
   const { data, sinks } = map.groups[group]!;
   return [
     ...data.flatMap((entry, m) => (nodes.includes(entry.node) ? [`M${m}`] : [])),

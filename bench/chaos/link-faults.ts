@@ -42,8 +42,12 @@ export class LinkFaults implements Faculty {
 
   /** All connections through a proxy or some, at least one if there is one. */
   private cut({ place: { proxy } }: ChaosRole): number {
+    const each = Array.from({ length: proxy?.connections ?? 0 }, (_, rank) => rank);
     const all = this.struck.oneOf(3) === 0;
-    return proxy?.cut(() => all || this.struck.oneOf(3) === 0) || proxy?.cut(() => true) || 0;
+    const some = all ? [] : each.filter(() => this.struck.oneOf(3) === 0);
+    const which = some.length > 0 ? some : each;
+    proxy?.cut(which);
+    return which.length;
   }
 
   private hold(kind: LinkFault, role: ChaosRole | undefined): boolean {

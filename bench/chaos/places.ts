@@ -38,18 +38,17 @@ export interface ChaosPlaces {
 
 export class ProxiedPlaces implements ChaosPlaces {
   async scheduler(): Promise<ChaosPlace & { advertise: string }> {
-    return behind(new TcpProxy(false));
+    return behind(await TcpProxy.start(false));
   }
 
   async ps(): Promise<ChaosPlace> {
-    return behind(new TcpProxy(true));
+    return behind(await TcpProxy.start(true));
   }
 
   left(): void {}
 }
 
-async function behind(proxy: TcpProxy): Promise<ChaosPlace & { advertise: string }> {
-  await proxy.open();
+function behind(proxy: TcpProxy): ChaosPlace & { advertise: string } {
   return {
     proxy,
     prefix: [],

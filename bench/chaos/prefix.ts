@@ -5,7 +5,7 @@
 
 import { loadNative } from '../../src/engine/native.js';
 import type { PushRequest } from '../../src/library/client/client.js';
-import { type ClusterMap, poolOf, shardCount, tableByName } from '../../src/protocol/map.js';
+import { type FrozenMap, poolOf, shardCount, tableByName } from '../../src/protocol/map.js';
 
 /** Number of pushes of each shard, by pool. */
 export type PrefixCounts = Record<string, number[]>;
@@ -20,7 +20,7 @@ export interface Touched {
 export class ShardsOfPushes {
   private readonly pools = new Map<string, { name: string; shards: number }>();
 
-  constructor(private readonly map: ClusterMap) {}
+  constructor(private readonly map: FrozenMap) {}
 
   private poolOf(table: string): { name: string; shards: number } {
     let found = this.pools.get(table);

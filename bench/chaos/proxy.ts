@@ -2,129 +2,98 @@
  * A TCP proxy in front of one role, so that connections can be cut and held while both ends live. It mirrors
  * its target: when that process dies its port must refuse at once, as a real one does, or failures would look
  * like silence.
+ *
+ * Each proxy is a process. On one event loop for all, what an attack pulls from a PS stood before heartbeats
+ * and before new connections, for seconds on a busy machine. No network does that.
  */
-import { createServer, connect as dial, type Server, type Socket } from 'node:net';
+import { type ChildProcess, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { KintsugiError } from '../../src/common/errors.js';
 
-interface ProxyPair {
-  inner: Socket | undefined;
-  outer: Socket;
-}
+const SCRIPT = new URL('./proxy-process.js', import.meta.url);
+
+/** Sent to the process of a proxy. */
+export type ProxyOrder =
+  | { t: 'aim'; port: number }
+  | { t: 'lose' | 'hold' | 'release' }
+  | { t: 'cut'; which: number[] };
+
+/** Sent by it: once that it listens, and then each number of open connections. */
+export type ProxyReport = { t: 'listens'; port: number } | { t: 'connections'; count: number };
 
 export class TcpProxy {
-  private server: Server | undefined;
-  private target: number | undefined;
-  private readonly pairs = new Set<ProxyPair>();
-  private held = false;
-  port = 0;
+  /** Number of open connections, as far as reported. */
+  connections = 0;
+  private closed = false;
 
-  /** @param patient connections that come before the target is known wait for it, instead of being refused */
-  constructor(private readonly patient: boolean) {}
-
-  /** The port stays the same for the life of this proxy. */
-  async open(): Promise<void> {
-    const server = createServer({ pauseOnConnect: true }, (socket) => this.accept(socket));
-    this.server = server;
-    await new Promise<void>((resolve, reject) => {
-      server.on('error', reject);
-      server.listen(this.port, '127.0.0.1', resolve);
+  private constructor(
+    private readonly child: ChildProcess,
+    readonly port: number,
+  ) {
+    child.on('message', (report: ProxyReport) => {
+      if (report.t === 'connections') this.connections = report.count;
     });
-    const address = server.address();
-    if (address && typeof address === 'object') this.port = address.port;
+    child.on('exit', (code, signal) => {
+      if (!this.closed) throw endedEarly(code, signal);
+    });
+    child.unref();
+    child.channel?.unref();
+  }
+
+  /**
+   * The port stays the same for the life of the proxy.
+   * @param patient connections that come before the target is known wait for it, instead of being refused
+   */
+  static async start(patient: boolean, script = SCRIPT): Promise<TcpProxy> {
+    const child = fork(fileURLToPath(script), [`${patient}`], {
+      ...{ execArgv: [], stdio: ['ignore', 'ignore', 'inherit', 'ipc'] },
+    });
+    const port = await new Promise<number>((resolve, reject) => {
+      child.once('message', (report: ProxyReport & { t: 'listens' }) => resolve(report.port));
+      child.once('error', reject);
+      child.once('exit', (code, signal) => reject(endedEarly(code, signal)));
+    });
+    return new TcpProxy(child, port);
   }
 
   get address(): string {
     return `127.0.0.1:${this.port}`;
   }
 
-  get connections(): number {
-    return this.pairs.size;
-  }
-
   aim(port: number): void {
-    this.target = port;
-    for (const pair of this.pairs) if (!pair.inner) this.join(pair);
+    this.order({ t: 'aim', port });
   }
 
-  /** The process behind is gone for good: refuse, and end what is open. */
+  /** The process behind is gone for good, and so are its port and its connections. */
   close(): void {
-    this.server?.close();
-    this.server = undefined;
-    this.lose();
+    this.closed = true;
+    this.child.kill('SIGKILL');
   }
 
   /** The process behind is gone, another will come: end what is open. */
   lose(): void {
-    this.target = undefined;
-    this.held = false;
-    this.cut(() => true);
+    this.order({ t: 'lose' });
   }
 
-  /** Ends the connections that `choose` picks, with a reset, without a goodbye; returns how many. */
-  cut(choose: () => boolean): number {
-    let count = 0;
-    for (const pair of [...this.pairs]) {
-      if (!choose()) continue;
-      count++;
-      this.end(pair);
-    }
-    return count;
+  /** Ends connections by their ranks, the oldest is 0, without a goodbye. */
+  cut(which: number[]): void {
+    this.order({ t: 'cut', which });
   }
 
   /** Lets no byte pass until `release`; senders see a full socket. */
   hold(): void {
-    this.held = true;
-    for (const { inner, outer } of this.pairs) {
-      if (!inner) continue;
-      inner.pause();
-      outer.pause();
-    }
+    this.order({ t: 'hold' });
   }
 
   release(): void {
-    this.held = false;
-    for (const { inner, outer } of this.pairs) {
-      if (!inner) continue;
-      inner.resume();
-      outer.resume();
-    }
+    this.order({ t: 'release' });
   }
 
-  private accept(outer: Socket): void {
-    const pair: ProxyPair = { inner: undefined, outer };
-    this.pairs.add(pair);
-    outer.setNoDelay(true);
-    outer.on('error', () => this.end(pair));
-    outer.on('close', () => this.end(pair));
-    if (this.target !== undefined) this.join(pair);
-    else if (!this.patient) this.end(pair);
+  private order(order: ProxyOrder): void {
+    if (!this.closed) this.child.send(order);
   }
+}
 
-  private join(pair: ProxyPair): void {
-    const { outer } = pair;
-    const inner = dial({ host: '127.0.0.1', port: this.target!, noDelay: true });
-    pair.inner = inner;
-    inner.on('error', () => this.end(pair));
-    inner.on('close', () => this.end(pair));
-    const carry = (from: Socket, to: Socket) => {
-      from.on('data', (chunk) => {
-        if (!to.write(chunk)) from.pause();
-      });
-      to.on('drain', () => this.held || from.resume());
-      from.on('end', () => to.end());
-    };
-    carry(outer, inner);
-    carry(inner, outer);
-    if (!this.held) {
-      outer.resume();
-      return;
-    }
-    inner.pause();
-    outer.pause();
-  }
-
-  private end(pair: ProxyPair): void {
-    if (!this.pairs.delete(pair)) return;
-    pair.outer.resetAndDestroy();
-    pair.inner?.destroy();
-  }
+function endedEarly(code: number | null, signal: NodeJS.Signals | null): KintsugiError {
+  return new KintsugiError('INTERNAL', `a proxy ended early (${signal ?? code})`);
 }

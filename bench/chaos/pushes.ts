@@ -9,7 +9,8 @@
  */
 
 import { seededRandom } from '../../src/fleet/local/kills.js';
-import type { Client, PushRequest, TableOptions } from '../../src/library/client/client.js';
+import type { Client, PushRequest } from '../../src/library/client/client.js';
+import type { ConnectedClient } from '../../src/library/client/connected.js';
 import type { AuditedRows } from './replica-audit.js';
 
 const OWN_ROWS = 256;
@@ -37,7 +38,11 @@ const MIRRORED = { name: 'mirrored', dim: 32, optimizer: ADD, initializer: ZEROS
  */
 export const CRASHED = { ...OWN, name: '__audit/crashed' };
 
-export const TABLES: TableOptions[] = [OWN, MOMENTS, SHARED, MIRRORED, CRASHED];
+export async function createTables(client: Client): Promise<void> {
+  await client.createTables([OWN, MOMENTS, SHARED, MIRRORED]);
+  // The name is kept for audits, so no other call creates it.
+  await (client as ConnectedClient).createAuditTables([CRASHED]);
+}
 
 /** Weight that the n-th push (from 1) adds to an own row. Prefix sums are exact up to two million pushes. */
 function weight(n: number): number {

@@ -24,7 +24,7 @@ import type { ChaosOptions } from './options.js';
 import { ChaosOverload, OVERLOADED_MEMORY, type OverloadCounts } from './overload.js';
 import { pause } from './pause.js';
 import { MachinePlaces, ProxiedPlaces } from './places.js';
-import { TABLES } from './pushes.js';
+import { createTables } from './pushes.js';
 import { ChaosReplicas, type ReplicaFault } from './replicas.js';
 import { type Restart, Restarts } from './restarts.js';
 import { changedSince, type Held } from './restored.js';
@@ -134,7 +134,7 @@ export class ChaosSchedule {
   private async story(): Promise<ChaosRun> {
     await this.cluster.start();
     await this.connect();
-    await this.client!.createTables(TABLES);
+    await createTables(this.client!);
     if (this.options.replicas > 0 && !this.how.repeat) await this.startReplicas();
     if (this.how.repeat) await this.repeatHeld(this.how.repeat.held);
     await this.startLoads();

@@ -92,10 +92,10 @@ describe.skipIf(!BROKER)('a topic', () => {
     expect(status).toMatchObject({ samples: [written], setAside: [] });
     for (const each of [second, third]) each.process.kill('SIGTERM');
     const ended = await Promise.all(workers.map(({ ended }) => ended));
-    expect(ended.map(({ code, said }) => [code, said])).toEqual([
-      [null, []],
-      [0, []],
-      [0, []],
+    expect(ended.map(({ signal, said }) => [signal, said])).toEqual([
+      ['SIGKILL', []],
+      ['SIGTERM', []],
+      ['SIGTERM', []],
     ]);
     const told = finishedRanges(ended.flatMap(({ stderr }) => events(stderr)));
     expect(told).toHaveLength(status.finished);

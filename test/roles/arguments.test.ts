@@ -73,6 +73,9 @@ it('signals, callbacks, switches and logs', async () => {
     ['onProgress', () => rebalance(one, { onProgress: WRONG })],
     ['onRestarted', () => restart(one, { onRestarted: WRONG })],
     ['onChange', () => openExport(url, { onChange: WRONG })],
+    ['missing', () => openExport(url, { missing: 1e39 })],
+    ['missing', () => connect(address, { replica: { missing: -1e39 } })],
+    ['lr of a push', () => table.push(keys, gradients, { lr: 1e-60 })],
     ['onFailed', () => library.startLocalCluster({ onFailed: WRONG })],
     ['waitForJob', () => connect(address, { waitForJob: 'no' as never })],
     ['audit', () => connect(address, { audit: WRONG })],
@@ -103,7 +106,8 @@ it('what the keys of imported rows are', async () => {
     ['key', load({ column: { ...column!, table: 't', key: 'x' } })],
     ['key', load({ column: {} })],
     ['key', load({ column: 'c' })],
-    ['key', load({ column: null })],
+    ['column', load({ column: null })],
+    ['key', load({ table: 't', key: null })],
     ['shared', load({ column: { ...column!, shared: undefined } })],
     ['name', load({ column: { ...column!, name: undefined } })],
     ['table', load({ column: { ...column!, table: 5 } })],
@@ -156,11 +160,15 @@ it('policies and secrets', async () => {
   const { connect, startLocalCluster } = library;
   const start = (options: object) => async () => (await startLocalCluster(options as never)).close();
   const dial = (options: object) => async () => (await connect(address, options as never)).close();
-  const wrong = [Number.NaN, -1, 'x', null, undefined];
+  const wrong = [Number.NaN, -1, 0, 0.5, Number.POSITIVE_INFINITY, 2 ** 53, 'x', null, undefined];
   await refused([
     ...wrong.map((retryMs) => ['retryMs', dial({ policy: { retryMs } })] as const),
     ...wrong.map((maxParked) => ['maxParked', start({ policy: { maxParked } })] as const),
     ...wrong.map((silentMs) => ['silentMs', start({ schedulerPolicy: { silentMs } })] as const),
+    ...[0.5, -1].map((recoveryRate) => ['recoveryRate', start({ policy: { recoveryRate } })] as const),
+    ...[0, 1, 3].map(
+      (backgroundShare) => ['backgroundShare', start({ policy: { backgroundShare } })] as const,
+    ),
     ['balanceJoining', start({ schedulerPolicy: { balanceJoining: 'x' } })],
     ['requireRedundancy', start({ policy: { requireRedundancy: 1 } })],
     ['token', dial({ token: 0 })],
@@ -171,6 +179,69 @@ it('policies and secrets', async () => {
   ]);
   // An environment variable that is empty.
   await dial({ token: '' })();
+  await start({ policy: { recoveryRate: 0, backgroundShare: 0.5, recoveryWindow: 1 } })();
+});
+
+it('null is no default, and a Map has no options', async () => {
+  const { address, one, url } = await job();
+  const { connect, importRows, Observer, openExport, startLocalCluster } = library;
+  const table = (options: object) => () => one.createTable({ name: 'u', dim: 2, ...options } as never);
+  await refused([
+    ...['optimizer', 'initializer', 'seed', 'pool', 'policy'].map(
+      (name) => [name, table({ [name]: null })] as const,
+    ),
+    ['tables', () => openExport(url, { tables: null as never })],
+    ['tables', () => openExport(url, { tables: '' as never })],
+    ['everyMs', () => openExport(url, { everyMs: null as never })],
+    ['ps', () => startLocalCluster({ ps: null as never })],
+    ['intervalMs', () => new Observer(one, { intervalMs: null as never })],
+    ['connectTimeoutMs', () => connect(address, { connectTimeoutMs: null as never })],
+    ['replica', () => connect(address, { replica: null as never })],
+    ['into', () => one.pull([{ table: 't', keys: keysOf(1), into: null as never }])],
+    ['batchRows', () => one.scan('t', { batchRows: null as never })],
+    ['lr', () => one.table('t').set({ lr: null as never })],
+    ['options', () => connect(address, new Map() as never)],
+    ['options', () => openExport(url, new Date() as never)],
+    ['options', () => importRows(one, ['x.csv'], [] as never)],
+  ]);
+  await one.table('t').set({ clipNorm: null, lr: 1 });
+  // Options may be of any class.
+  class Waiting {
+    signal = AbortSignal.timeout(60_000);
+  }
+  await one.table('t').pull(keysOf(1), new Waiting());
+});
+
+it('objects of the caller are its own again after the call', async () => {
+  const policy = { heartbeatMs: 150 };
+  const options = { code: '1+1', policy, token: 'right' };
+  const local = await cluster(options);
+  Object.assign(policy, { heartbeatMs: Number.NaN });
+  options.token = 'wrong';
+  await local.add();
+  const dialled = { token: 'right', replica: { owners: true }, policy: { retryMs: 50 } };
+  const connecting = client(local.address, dialled);
+  dialled.token = 'wrong';
+  dialled.replica.owners = false;
+  dialled.policy.retryMs = 2 ** 40;
+  const one = await connecting;
+  const table = await one.createTable({ name: 't', dim: 2 });
+  expect(await table.pull(keysOf(1))).toHaveLength(2);
+  const looked: object[] = [];
+  const looking = {
+    shards: true,
+    onError: (error: unknown) => {
+      throw error;
+    },
+  };
+  const look = (asked: object) => {
+    looked.push(asked);
+    return one.observe(asked);
+  };
+  const observer = new library.Observer({ observe: look }, looking);
+  looking.shards = false;
+  await observer.look();
+  expect(looked).toEqual([{ shards: true }]);
 });
 
 it('nodes of a local cluster that there are not, or that are up', async () => {
@@ -178,6 +249,11 @@ it('nodes of a local cluster that there are not, or that are up', async () => {
   await refused([
     ...[99, -1, Number.NaN, undefined].map((index) => ['kill', () => local.kill(index as never)] as const),
     ['restart', () => local.restart(99)],
+    ['kill', () => local.kill('length' as never)],
+    ['kill', () => local.kill('0' as never)],
+    ['ps', () => library.startLocalCluster({ ps: 1n as never })],
+    ['ps', () => library.startLocalCluster({ ps: '2' as never })],
+    ['groups', () => library.startLocalCluster({ ps: 5, groups: 1n as never })],
     ['up', () => local.restart(0)],
   ]);
   await local.kill(0);
@@ -203,6 +279,8 @@ it('tables that would not be what they say', async () => {
     ['std', initializer({ kind: 'normal', mean: 0, std: -1 })],
     ['value', initializer({ kind: 'constant', value: 1e39 })],
     ['mean', initializer({ kind: 'normal', mean: -1e39, std: 1 })],
+    ['std', initializer({ kind: 'normal', mean: 0, std: 3e38 })],
+    ['std', initializer({ kind: 'normal', mean: -3.4e38, std: 1e37 })],
     ['dim', () => one.rowWidth({} as never)],
     ['dim', () => one.rowWidth(undefined as never)],
     ['dim', () => one.rowWidth({ ...one.table('t').spec, dim: 0 })],
@@ -218,6 +296,7 @@ it('what is no client, no optimizer, no schema, no snapshot', async () => {
   const { one, url } = await job();
   const { checkPushes, digest, importRows, load, optimizerOf, parseSchema, quantile, ratesBetween } = library;
   const { drain, plannedMoves, restart, save, scale, scrub } = library;
+  const { listTables, plannedEvictions, showTable } = library;
   const histogram = { counts: [1], sumSeconds: 1 };
   await refused([
     ...[undefined, null, {}, 5].flatMap((wrong) => {
@@ -233,6 +312,9 @@ it('what is no client, no optimizer, no schema, no snapshot', async () => {
         () => drain(no, 'ps-0'),
         () => plannedMoves(no),
         () => restart(no),
+        () => listTables(no),
+        () => showTable(no, 't'),
+        () => plannedEvictions(no, 't'),
       ];
       return works.map((work) => ['client', work] as const);
     }),

@@ -68,6 +68,16 @@ it('a client tells what it has decided', async () => {
   expect(refused).toEqual({ code: 'BAD_ARGUMENT', message: 'tellEvent: clients tell no "node.lost"' });
   const unknown = await rejection(teller.tellEvent('autoscale.decided', { color: 'red' }));
   expect(unknown.message).toContain('no field "color"');
+  const stop = new AbortController();
+  const events = teller.events({ signal: stop.signal });
+  await events.next();
+  stop.abort();
+  expect((await rejection(events.next())).code).toBe('ABORTED');
+  const told = [new Date(), { toJSON: () => 'x' }, ['x'], new Map(), 'x', { ps: 5n }, { action: {} }];
+  for (const wrong of told) {
+    const refused = await rejection(teller.tellEvent('autoscale.decided', wrong as never));
+    expect(refused.code).toBe('BAD_ARGUMENT');
+  }
 });
 
 it('following ends with its signal, and with the client', async () => {

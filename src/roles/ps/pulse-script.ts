@@ -12,7 +12,12 @@ import type { PulseIdentity, PulseThreadData } from './pulse-thread.js';
 const PULSE_MS = 250;
 const REDIAL_MS = 50;
 const MAX_REDIAL_MS = 500;
-const DIAL_MS = 1000;
+/** The limit of a TCP connection. A machine that does not take it in this time is not there. */
+const CONNECT_MS = 1000;
+/** The limit of the rest. A scheduler that is busy answers late, and a new attempt is more work for it. */
+const DIAL_MS = 5000;
+/** The same for the first attempt where several schedulers may lead; it grows. This one may be stopped. */
+const FIRST_DIAL_MS = 1000;
 
 const { scheduler, token, tls, turns, first } = workerData as PulseThreadData;
 
@@ -38,12 +43,17 @@ class TurnWatch {
 class PulseLink {
   private identity = first;
   private link: Link | undefined;
+  private dialing = new AbortController();
   /** Where the next attempt goes. */
   private next: Address | undefined = parseAddress(first.scheduler);
   private readonly schedulers = parseAddresses(scheduler);
   /** Number of the next attempt at an address of the list. */
   private turn = 0;
   private readonly redials = new Retry({ waitMs: REDIAL_MS, maxWaitMs: MAX_REDIAL_MS });
+  private readonly limits = new Retry({
+    waitMs: this.schedulers.length > 1 ? FIRST_DIAL_MS : DIAL_MS,
+    maxWaitMs: DIAL_MS,
+  });
   private readonly watch = new TurnWatch();
 
   async keepUp(): Promise<void> {
@@ -61,6 +71,8 @@ class PulseLink {
     this.identity = identity;
     this.next = parseAddress(identity.scheduler);
     this.redials.reset();
+    this.limits.reset();
+    this.dialing.abort();
     this.link?.abandon('the process was let in anew');
   }
 
@@ -73,16 +85,19 @@ class PulseLink {
     this.link?.send(message);
   }
 
-  /** Resolves when the connection has ended. @throws UNREACHABLE, UNAUTHORIZED */
+  /** Resolves when the connection has ended. @throws UNREACHABLE, UNAUTHORIZED, ABORTED by `follow` */
   private async use({ host, port }: Address): Promise<void> {
     const asked = this.identity;
+    this.dialing = new AbortController();
     let end: () => void = () => {};
     const ended = new Promise<void>((resolve) => {
       end = resolve;
     });
+    const timeoutMs = this.limits.waitMs;
+    this.limits.lengthen();
     const link = await dial({
-      ...{ host, port, token, tls },
-      timeoutMs: DIAL_MS,
+      ...{ host, port, token, tls, timeoutMs },
+      ...{ connectMs: CONNECT_MS, signal: this.dialing.signal },
       handlers: {
         onOpen: () => {},
         onMessage: (_, header) => {
@@ -94,6 +109,7 @@ class PulseLink {
     });
     if (this.identity !== asked) return link.abandon('the process was let in anew');
     this.link = link;
+    this.limits.reset();
     link.watch(PULSE_MS, GONE_MS);
     this.send();
     const opened = performance.now();

@@ -7,6 +7,7 @@ import type { FetchAnswer, FetchedFile } from '../../../src/core/node/loading.js
 import type { StoreAnswer } from '../../../src/core/node/saving.js';
 import { poolsFor } from '../../../src/core/placement/job.js';
 import type { Client } from '../../../src/library/client/client.js';
+import { internalsOf } from '../../../src/library/client/connected.js';
 import { setSavePlan } from '../../../src/library/tools/checkpoints.js';
 import { digest } from '../../../src/library/tools/digest.js';
 import { save } from '../../../src/library/tools/save.js';
@@ -266,7 +267,7 @@ it('a file that removes rows names their keys to the engine', async () => {
     const files = new PlaceFiles(resolve);
     onTestFinished(() => files.close());
     const of = { pool: 'embedding', group: 0, member: 0 };
-    files.fetch({ kind: 'fetch', token: 1, url, segment, ...of }, job.clusterMap);
+    files.fetch({ kind: 'fetch', token: 1, url, segment, ...of }, internalsOf(job).session.map);
   });
   const fetched = { name: 'counts', keys: new BigUint64Array(), removed: firstKeys(1) };
   expect(answer).toMatchObject({ token: 1, tables: [fetched] });

@@ -182,6 +182,29 @@ describe.each(PLACES)('the state in %s', (_, make) => {
     expect(await ownerIn(place())).toBe('uid-1');
   });
 
+  it('has to be there when the job has begun: nothing begins anew, and nothing is written', async () => {
+    const place = await make();
+    const begun = { job: 'second', owner: of('uid-1', 'discard'), mustResume: true };
+    const lost = { code: 'STATE_LOST', message: expect.stringMatching(/no state.*has begun.*--restore/) };
+    expect(await refusal({ ...begun, store: place() })).toMatchObject(lost);
+    expect(await ownerIn(place())).toBeUndefined();
+    await lived(place(), of('uid-1'));
+    expect(await jobOf(await scheduler({ ...begun, store: place() }))).toBe('first');
+  });
+
+  it('of another job is not discarded, nor adopted, when the job has begun', async () => {
+    const place = await make();
+    await lived(place(), of('uid-1'));
+    for (const foreign of ['refuse', 'adopt', 'discard'] as const) {
+      const begun = { job: 'second', owner: of('uid-2', foreign), mustResume: true };
+      expect(await refusal({ ...begun, store: place() })).toMatchObject({
+        code: 'STATE_LOST',
+        message: expect.stringMatching(/that of job uid-1.*uid-2.*has begun/),
+      });
+    }
+    expect(await ownerIn(place())).toBe('uid-1');
+  });
+
   it('is resumed by a scheduler that no job was named to', async () => {
     const place = await make();
     await lived(place(), of('uid-1'));
