@@ -222,6 +222,20 @@ Napi::Value checksum(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), crc32(bytes));
 }
 
+/** (state, bytes): adds the bytes; the lower half of the hash of all so far. */
+Napi::Value xxh64(const Napi::CallbackInfo& info) {
+  Arguments arguments(info);
+  auto state = arguments.typed<Napi::BigUint64Array>(napi_biguint64_array, "expected a BigUint64Array");
+  const View bytes = arguments.bytes();
+  if (arguments.ok() && state.ByteLength() != sizeof(Xxh64)) arguments.refuse("the state has another length");
+  if (!arguments.ok()) return info.Env().Undefined();
+  Xxh64 sum;
+  std::memcpy(static_cast<void*>(&sum), state.Data(), sizeof(Xxh64));
+  sum.add(bytes);
+  std::memcpy(state.Data(), static_cast<void*>(&sum), sizeof(Xxh64));
+  return Napi::Number::New(info.Env(), static_cast<std::uint32_t>(sum.digest()));
+}
+
 }  // namespace
 
 bool readPlan(Napi::Value value, LinePlan& out) {
@@ -278,6 +292,7 @@ void defineData(Napi::Env env, Napi::Object exports) {
   set("createLineParser", createLineParser);
   set("parseLines", parseLines);
   set("crc32", checksum);
+  set("xxh64", xxh64);
 }
 
 }  // namespace kintsugi::binding

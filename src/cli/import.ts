@@ -5,10 +5,13 @@ import { VECTOR_ENDINGS } from '../data/formats.js';
 import { readSchema } from '../data/parse-schema.js';
 import { expandPaths } from '../data/paths.js';
 import type { KeyKind, SchemaTable, SparseColumn } from '../data/schema.js';
-import { OPTIMIZER_KINDS } from '../engine/optimizers.js';
+import { OPTIMIZER_KINDS, type Setting } from '../engine/optimizers.js';
+import { scheduleText, wholeSchedule } from '../engine/schedules.js';
 import { countText } from '../fleet/local/text.js';
 import type { Client } from '../library/client/client.js';
 import { importRows } from '../library/tools/import.js';
+import type { TableSpec } from '../protocol/map.js';
+import { hadBefore } from '../protocol/settings.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { embeddingOptimizer, type OptimizerFlags, withRates, withScheduler } from './flags.js';
 import { integer, positive } from './values.js';
@@ -48,20 +51,66 @@ async function targetOf({ table, key, schema, column }: ImportFlags): Promise<Ta
   return { table: tables.find(({ name }) => name === found.table)!, column: found };
 }
 
+type WantedTable = Pick<TableSpec, 'name' | 'dim' | 'optimizer' | 'seed'>;
+
+/** Flags of a new table, and what a table has of each. */
+const OF_TABLE: { readonly [flag: string]: (table: WantedTable) => unknown } = {
+  dim: ({ dim }) => dim,
+  optimizer: ({ optimizer }) => optimizer.kind,
+  lr: ({ optimizer }) => optimizer.lr,
+  clipNorm: ({ optimizer }) => optimizer.clipNorm,
+  lrSchedule: ({ optimizer }) => optimizer.schedule && scheduleText(wholeSchedule(optimizer.schedule)),
+  seed: ({ seed }) => seed,
+};
+/** Flags of these whose values may change while a table lives. */
+const SETTING_OF: { readonly [flag: string]: Setting | undefined } = {
+  lr: 'lr',
+  clipNorm: 'clipNorm',
+  lrSchedule: 'schedule',
+};
+
+/** Names of the flags of a new table that were given. */
+const givenFlags = (command: Command): string[] =>
+  Object.keys(OF_TABLE).filter((flag) => command.getOptionValueSource(flag) === 'cli');
+
+const flagText = (flag: string): string =>
+  `--${flag.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+
 /** Makes the table as a worker would, so that a worker takes it for its own. */
-async function makeTable(client: Client, { name, ...own }: SchemaTable, flags: ImportFlags): Promise<void> {
-  if (client.tables().some((table) => table.name === name)) return;
+async function makeTable(
+  client: Client,
+  { name, ...own }: SchemaTable,
+  flags: ImportFlags,
+  given: readonly string[],
+): Promise<void> {
   const { dim, seed } = flags;
   const optimizer = own.optimizer ?? embeddingOptimizer(flags);
+  const wanted = { name, dim: own.dim ?? dim, optimizer, seed };
+  const known = client.tables().find((table) => table.name === name);
+  if (known) return checkTable(known, wanted, given);
   const initializer = own.initializer && { initializer: own.initializer };
-  await client.createTable({ name, dim: own.dim ?? dim, optimizer, ...initializer, seed });
+  await client.createTable({ ...wanted, ...initializer });
 }
 
-async function run(paths: string[], flags: ImportFlags): Promise<void> {
+/** A table that is there is as the flags say, or had such settings before. @throws BAD_ARGUMENT */
+function checkTable(known: TableSpec, wanted: WantedTable, given: readonly string[]): void {
+  for (const flag of given) {
+    const [has, asked] = [OF_TABLE[flag]!(known), OF_TABLE[flag]!(wanted)];
+    const setting = SETTING_OF[flag];
+    if (has === asked || (setting && hadBefore(known, setting, wanted.optimizer[setting]))) continue;
+    const text = `has ${String(has ?? 'none')}, not ${String(asked ?? 'none')}`;
+    throw new KintsugiError('BAD_ARGUMENT', `${flagText(flag)}: table "${known.name}" is there and ${text}`);
+  }
+}
+
+async function run(paths: string[], flags: ImportFlags, command: Command): Promise<void> {
+  const given = givenFlags(command);
+  if (!flags.create && given.length > 0)
+    throw new KintsugiError('BAD_ARGUMENT', `${given.map(flagText).join(', ')}: only with --create`);
   const { table, column } = await targetOf(flags);
   const files = await expandPaths(paths);
   const { rows } = await withClient(flags, async (client) => {
-    if (flags.create) await makeTable(client, table, flags);
+    if (flags.create) await makeTable(client, table, flags, given);
     const { key, keys, values } = flags;
     return importRows(client, files, { ...(column ? { column } : { table: table.name, key }), keys, values });
   });

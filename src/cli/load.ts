@@ -7,8 +7,9 @@ import { withScheduler } from './flags.js';
 
 async function run(place: string, flags: ConnectFlags): Promise<void> {
   const { url, number } = placeAndNumber(place);
-  await withClient(flags, (client) => load(client, url, { number }));
-  process.stdout.write(`loaded ${place}\n`);
+  const { lost } = await withClient(flags, (client) => load(client, url, { number }));
+  const without = lost > 0 ? `, without ${lost} shards that it lacks: their rows begin anew` : '';
+  process.stdout.write(`loaded ${place}${without}\n`);
 }
 
 export function registerLoad(program: Command): void {

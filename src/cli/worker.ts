@@ -23,7 +23,7 @@ import {
   withScheduler,
   withTraining,
 } from './flags.js';
-import { followLauncher, LIFELINE_ENV, stopSignal } from './lifetime.js';
+import { endBy, followLauncher, LIFELINE_ENV, stopSignal } from './lifetime.js';
 import { size } from './values.js';
 
 interface WorkerFlags extends SharedFlags, TrainingFlags {
@@ -62,7 +62,11 @@ async function run(flags: WorkerFlags): Promise<void> {
   const inputTaken = process.env[LIFELINE_ENV] === 'stdin';
   const spool = spoolOf({ data, follow, spool: flags.spool, spoolLead: flags.spoolLead }, inputTaken);
   const abort = new AbortController();
-  void stopSignal().then(() => abort.abort(new Error('stopped by a signal')));
+  let stopped: NodeJS.Signals | undefined;
+  void stopSignal().then((signal) => {
+    stopped = signal;
+    abort.abort(new Error('stopped by a signal'));
+  });
   await runWorker({
     scheduler: flags.scheduler,
     listen: flags.listen,
@@ -108,6 +112,7 @@ async function run(flags: WorkerFlags): Promise<void> {
     countDuplicates: flags.countDuplicates,
     askedRates: { embedding: flags.lr !== undefined, dense: flags.denseLr !== undefined },
   });
+  if (stopped) await endBy(stopped);
 }
 
 export function registerWorker(program: Command): void {

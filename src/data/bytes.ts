@@ -1,12 +1,13 @@
 /** Bytes of data files, decompressed, and the failures of reading them in the words of a user. */
+import { createHash } from 'node:crypto';
 import { createReadStream, type Stats } from 'node:fs';
 import { access, constants, open, stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { describe, KintsugiError } from '../common/errors.js';
 import { systemLimit } from '../common/system-errors.js';
 import type { StoredFile } from '../stores/checkpoint/place.js';
-import { isRemote, listedFile, remoteChunks } from './object-store.js';
-import { packing } from './packing.js';
+import { isRemote, listedFile, remoteBytes, remoteChunks } from './object-store.js';
+import { type Packing, packing, takenBy } from './packing.js';
 
 const READ_BYTES = 256 * 1024;
 
@@ -122,11 +123,56 @@ export async function* chunks(file: string, from = 0, onRead = () => {}): AsyncG
       if (skip < bytes.length) yield skip > 0 ? bytes.subarray(skip) : bytes;
       skip = Math.max(0, skip - bytes.length);
     }
+    if (packed && unpack) await checkRest(file, packed, takenBy(unpack));
   } catch (error) {
     throw unreadable(file, error);
   } finally {
     raw.destroy();
     unpack?.destroy();
+  }
+}
+
+/** Throws where a decompressor has left something of a file that is no padding. */
+async function checkRest(file: string, { padded }: Packing, taken = Number.POSITIVE_INFINITY): Promise<void> {
+  const size = await sizeOf(file);
+  for (let at = taken; at < size; at += READ_BYTES) {
+    const rest = new Uint8Array(await readBytes(file, at, Math.min(size, at + READ_BYTES)));
+    if (!padded || rest.some((byte) => byte !== 0))
+      throw new Error('something is behind the end of what is compressed');
+  }
+}
+
+/** Bytes of each end of a file that its mark is made of. The end of a parquet file is about all of it. */
+const MARK_BYTES = 32 * 1024;
+
+/** A text that differs between files with other bytes at an end, or more of them. @throws BAD_DATA */
+export async function markOf(file: string): Promise<string> {
+  const size = await sizeOf(file);
+  const hash = createHash('sha256').update(`${size}\n`);
+  const ends = size === 0 ? [] : new Set([0, Math.max(0, size - MARK_BYTES)]);
+  for (const from of ends)
+    hash.update(new Uint8Array(await readBytes(file, from, Math.min(size, from + MARK_BYTES))));
+  return hash.digest('hex').slice(0, 32);
+}
+
+/** Bytes `from` to `to` of a file, as it is. @throws BAD_DATA where it ends before */
+export async function readBytes(file: string, from: number, to: number): Promise<ArrayBuffer> {
+  try {
+    if (isRemote(file)) return (await remoteBytes(file, from, to)).slice().buffer;
+    const handle = await open(file);
+    try {
+      const bytes = new Uint8Array(to - from);
+      for (let at = 0; at < bytes.length; ) {
+        const { bytesRead } = await handle.read(bytes, at, bytes.length - at, from + at);
+        if (bytesRead === 0) throw new Error(`it ends before byte ${to}`);
+        at += bytesRead;
+      }
+      return bytes.buffer;
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    throw unreadable(file, error);
   }
 }
 

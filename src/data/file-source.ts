@@ -1,7 +1,7 @@
 /** The files that `--data` names, as a source. */
 import { basename } from 'node:path';
 import { KintsugiError } from '../common/errors.js';
-import { checkFiles } from './bytes.js';
+import { checkFiles, markOf } from './bytes.js';
 import { GrowingFiles } from './growing.js';
 import { isRemote } from './object-store.js';
 import { isPacked } from './packing.js';
@@ -14,7 +14,9 @@ export function fileSource(reader: DataReader, files: readonly string[]): Source
   return {
     async list() {
       await checkFiles(files);
-      const parts = files.map(async (file) => ({ name: basename(file), ...(await reader.measure(file)) }));
+      const parts = files.map(async (file) => {
+        return { name: basename(file), ...(await reader.measure(file)), mark: await markOf(file) };
+      });
       return Promise.all(parts);
     },
     read: ({ part, ...range }) => reader.readRange({ file: files[part]!, ...range }),
@@ -26,6 +28,7 @@ export function fileSource(reader: DataReader, files: readonly string[]): Source
       const what = isPacked(other) ? 'is compressed' : place;
       throw new KintsugiError('BAD_ARGUMENT', `--follow: ${other} ${what} and cannot be followed`);
     },
+    resume: (known) => growing.resume(known),
     changed: (signal) => growing.changed(signal),
     close: () => growing.close(),
   };

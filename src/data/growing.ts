@@ -5,7 +5,7 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { describe, KintsugiError } from '../common/errors.js';
-import { bad, sizeOf } from './bytes.js';
+import { bad, readBytes, sizeOf } from './bytes.js';
 import { linesBefore, longLine, MAX_LINE_BYTES } from './lines.js';
 
 const NEWLINE = 10;
@@ -41,6 +41,24 @@ export class GrowingFiles {
       }
     }
     return this.seen.map(({ whole }) => whole);
+  }
+
+  /**
+   * Takes over how far a run has gone before. @throws BAD_DATA for a file in which no line ends there: it was
+   * cut and written anew, or is another one
+   */
+  async resume(known: readonly number[]): Promise<void> {
+    for (const [index, file] of this.files.entries()) {
+      const whole = known[index]!;
+      const last = whole > 0 ? new Uint8Array(await readBytes(file, whole - 1, whole))[0] : NEWLINE;
+      if (last !== NEWLINE)
+        throw bad(
+          `${file}: no line ends at byte ${whole}, where this run has read to: give the file that the run ` +
+            'began with, or another --run',
+        );
+      const seen = this.seen[index]!;
+      seen.whole = Math.max(seen.whole, whole);
+    }
   }
 
   /** Resolves when the file system tells of a change since the last look, or at the signal. */

@@ -265,6 +265,9 @@ export class Lines<R extends SparseRows> {
       if (this.over) return;
       if (rest.length > MAX_LINE_BYTES) throw this.tooLong();
     }
+    const end = this.at + rest.length;
+    if (end < this.range.end)
+      throw bad(`${file}: ends at byte ${end}, and went on to ${this.range.end}: it was cut meanwhile`);
     if (rest.length > 0 && !this.foreign) yield* this.whole(Buffer.concat([rest, Buffer.from('\n')]));
   }
 }

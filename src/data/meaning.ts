@@ -45,6 +45,14 @@ function sparseOf(given: SparseColumn) {
 const sorted = (value: object) =>
   Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 
+const CRITEO = 'that of the Criteo layout';
+
+/** Meaning of files that no schema describes. */
+export const CRITEO_MEANING: SchemaMeaning = {
+  ...{ label: CRITEO, dense: CRITEO, sparse: CRITEO },
+  ...{ weight: 'none', time: 'none' },
+};
+
 function textOf(value: unknown): string {
   if (value === undefined) return 'none';
   const text = JSON.stringify(value);

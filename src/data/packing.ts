@@ -11,6 +11,8 @@ export interface Packing {
   magic: readonly number[];
   /** A stream that decompresses. `chunkBytes`: size of the chunks that it gives. */
   unpack(chunkBytes: number): Duplex | Promise<Duplex>;
+  /** Zeros may be behind the end of what is compressed. */
+  padded?: true;
   /** A stream that compresses, for files that this program writes. */
   pack?(): Duplex;
 }
@@ -18,6 +20,7 @@ export interface Packing {
 const PACKINGS: Readonly<Record<string, Packing>> = {
   '.gz': {
     magic: [0x1f, 0x8b],
+    padded: true,
     unpack: (chunkSize) => createGunzip({ chunkSize }),
     pack: () => createGzip({ level: 4 }),
   },
@@ -43,4 +46,12 @@ export function isPacked(file: string): boolean {
 /** The compression that the first bytes of a file say, whatever its name; undefined: none that is known. */
 export function packingOf(head: Uint8Array): Packing | undefined {
   return Object.values(PACKINGS).find(({ magic }) => magic.every((byte, i) => head[i] === byte));
+}
+
+/**
+ * Bytes that a decompressor has taken. One of Node ends where no further part begins, and drops the rest.
+ * Undefined: it takes all, or fails.
+ */
+export function takenBy(unpack: Duplex): number | undefined {
+  return (unpack as Duplex & { bytesWritten?: number }).bytesWritten;
 }

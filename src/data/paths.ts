@@ -13,7 +13,7 @@ const PATTERN = /[*?]/;
  * Files in the order of the arguments. A directory stands for the files in it and below it, `*` and `?` in a
  * path for what they match within one name; both are taken in the order of their names, so that every worker
  * has the same order. @throws BAD_DATA where there is no file, or something else than one, or the same file
- * or directory twice, also by a link
+ * or directory twice, also by a link of either kind
  */
 export async function expandPaths(paths: readonly string[]): Promise<string[]> {
   const files = (await Promise.all(paths.map(expand))).flat();
@@ -25,12 +25,24 @@ export async function expandPaths(paths: readonly string[]): Promise<string[]> {
 async function checkOnce(files: readonly string[]): Promise<void> {
   const seen = new Map<string, string>();
   for (const file of files) {
-    const real = isRemote(file) ? file : await realpath(file).catch(() => resolve(file));
+    const real = await identity(file);
     const other = seen.get(real);
     if (other === file) throw bad(`${file}: is named more than once`);
     if (other !== undefined) throw bad(`${file}: is the same file as ${other}`);
     seen.set(real, file);
   }
+}
+
+/** The same text for all names of a file; hard links are names, too. */
+async function identity(file: string): Promise<string> {
+  if (isRemote(file)) return file;
+  const { dev, ino, nlink } = await stat(file, { bigint: true }).catch(() => ({
+    dev: 0n,
+    ino: 0n,
+    nlink: 0n,
+  }));
+  if (nlink > 1n) return `${dev}:${ino}`;
+  return realpath(file).catch(() => resolve(file));
 }
 
 async function expand(path: string): Promise<string[]> {

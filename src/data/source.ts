@@ -22,6 +22,11 @@ export interface SourcePart {
   perSample?: number;
   /** Least units of a range. Default: 1. */
   least?: number;
+  /**
+   * Differs between parts of one name and size with other samples, and is the same for every worker. A worker
+   * that has another one is refused. Default: the name and the size say which part it is.
+   */
+  mark?: string;
   /** The part has no samples although it has a size; a worker warns of it. Default: whether `size` is 0. */
   empty?: boolean;
 }
@@ -51,6 +56,11 @@ export interface Source {
    * also after a power failure, and no part ever gets smaller.
    */
   sizes?(): Promise<readonly number[]>;
+  /**
+   * For `--follow`: called once, with sizes that the run knows already, when the parts go so far. @throws
+   * BAD_DATA when these are other samples
+   */
+  resume?(known: readonly number[]): Promise<void>;
   /** Resolves when a part may have grown, or at the signal. Without it `sizes` is asked every second. */
   changed?(signal: AbortSignal): Promise<void>;
   /** Ends the source: no method is called afterwards. */

@@ -6,6 +6,7 @@ import { type Duplex, Transform, type TransformCallback } from 'node:stream';
 import * as zlib from 'node:zlib';
 import { describe } from '../common/errors.js';
 import { importOptional } from '../common/optional.js';
+import { type Decompressor, hasChecksum, ZstdFrames } from './zstd-frames.js';
 
 interface Native {
   createZstdDecompress?: (options: { chunkSize: number }) => Duplex;
@@ -25,37 +26,46 @@ export async function createUnzstd(chunkSize: number): Promise<Duplex> {
 export async function unzstd(): Promise<(input: Uint8Array, size: number) => Uint8Array> {
   const native = (zlib as Native).zstdDecompressSync;
   if (native) return (input, size) => native(input, { maxOutputLength: Math.max(1, size) });
-  const { decompress } = await importFzstd();
-  return (input, size) => decompress(input, new Uint8Array(size));
+  const { decompress, Decompress } = await importFzstd();
+  return (input, size) => {
+    const content = new Uint8Array(size);
+    if (!hasChecksum(input)) return decompress(input, content);
+    let at = 0;
+    const reader = new ZstdFrames(Decompress, (piece) => {
+      content.set(piece, at);
+      at += piece.length;
+    });
+    reader.push(input);
+    reader.end();
+    return content.subarray(0, at);
+  };
 }
 
 const importFzstd = () => importOptional<typeof import('fzstd')>('fzstd');
 
-type Decompress = typeof import('fzstd')['Decompress'];
-
 class Unzstd extends Transform {
-  private readonly inner: InstanceType<Decompress>;
+  private readonly frames: ZstdFrames;
 
-  constructor(make: Decompress) {
+  constructor(make: Decompressor) {
     super();
     // Copied, because the decompressor uses its memory again.
-    this.inner = new make((chunk) => this.push(Buffer.from(chunk)));
+    this.frames = new ZstdFrames(make, (piece) => this.push(Buffer.from(piece)));
   }
 
   override _transform(chunk: Buffer, _encoding: string, done: TransformCallback): void {
-    this.attempt(chunk, false, done);
+    attempt(() => this.frames.push(chunk), done);
   }
 
   override _flush(done: TransformCallback): void {
-    this.attempt(new Uint8Array(0), true, done);
+    attempt(() => this.frames.end(), done);
   }
+}
 
-  private attempt(chunk: Uint8Array, last: boolean, done: TransformCallback): void {
-    try {
-      this.inner.push(chunk, last);
-      done();
-    } catch (error) {
-      done(new Error(`zstd: ${describe(error)}`));
-    }
+function attempt(work: () => void, done: TransformCallback): void {
+  try {
+    work();
+    done();
+  } catch (error) {
+    done(new Error(`zstd: ${describe(error)}`));
   }
 }

@@ -1,5 +1,8 @@
 /** The functions of the addon for readers of data files: lines of text become rows of a batch. */
 
+/** Words of the state of `xxh64`. */
+export const XXH64_STATE_WORDS = 9;
+
 /**
  * Arguments and results of a parser call, as numbers: rows of the batch (in and out), its capacity (in), the
  * start of the line where the call stopped, lines that it took, why it stopped (`LineStop`), late numbers,
@@ -110,6 +113,11 @@ export interface NativeData {
   ): void;
   /** CRC-32 as gzip and parquet have it. */
   crc32(bytes: Uint8Array): number;
+  /**
+   * XXH64 with seed 0 of bytes that come in pieces, as frames of zstd have it. `state` holds
+   * `XXH64_STATE_WORDS`; zeros: nothing has come. Returns the lower 32 bits of the hash of all bytes so far.
+   */
+  xxh64(state: BigUint64Array, bytes: Uint8Array): number;
   /**
    * Loads the shared library of DuckDB and opens a database. `settings`: statements of SQL.
    * @throws DEPENDENCY_MISSING for a library that cannot be loaded

@@ -247,6 +247,9 @@ export function optimizerProblem(optimizer: OptimizerSpec): string | undefined {
   return problem && `optimizer ${kind}: ${problem}`;
 }
 
+const isRounded = (value: number): boolean => value !== 0 && Math.fround(value) === 0;
+const NOT_ROUNDED = 'must be 0, or a number that single precision does not round to it';
+
 /**
  * Why nobody means a valid optimizer, in one line: single precision rounds a parameter that is not 0 to it.
  * It is asked where parameters are given: files and jobs may have such ones. `names`: of what is given.
@@ -256,10 +259,8 @@ export function roundedProblem(
   names: readonly string[] = optimizerParameters(optimizer.kind),
 ): string | undefined {
   const values = optimizer as unknown as Record<string, number>;
-  const name = names.find((each) => values[each] !== 0 && Math.fround(values[each]!) === 0);
-  if (name === undefined) return undefined;
-  const wanted = 'must be 0, or a number that single precision does not round to it';
-  return `optimizer ${optimizer.kind}: ${name} ${wanted}, not ${values[name]}`;
+  const name = names.find((each) => isRounded(values[each]!));
+  return name && `optimizer ${optimizer.kind}: ${name} ${NOT_ROUNDED}, not ${values[name]}`;
 }
 
 /** Why the learning rate of a table with this optimizer never changes; undefined when it may. */
@@ -296,7 +297,8 @@ export function pushRateProblem({ kind }: OptimizerSpec, lr: unknown): string | 
   const fixed = fixedRateOf({ kind });
   if (fixed) return `optimizer ${kind} takes no lr with a push: ${fixed}`;
   const { low, high } = NOT_NEGATIVE;
-  return outside(lr, NOT_NEGATIVE) ? `the lr of a push must be a number in [${low}, ${high})` : undefined;
+  if (outside(lr, NOT_NEGATIVE)) return `the lr of a push must be a number in [${low}, ${high})`;
+  return isRounded(lr as number) ? `the lr of a push ${NOT_ROUNDED}, not ${lr}` : undefined;
 }
 
 /** A valid specification without further fields, in a form that is the same for all that mean the same. */

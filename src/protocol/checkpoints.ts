@@ -172,6 +172,18 @@ export function checkpointOfManifest(name: string): number | undefined {
   return numberIn(MANIFEST_NAME, name);
 }
 
+/** Shards of the pools of these tables, and how many of them all there should be. */
+export function shardsOf(
+  { pools, shards }: Pick<Manifest, 'pools' | 'shards'>,
+  tables: readonly Pick<SavedTable, 'pool'>[],
+): { shards: SavedShard[]; wanted: number } {
+  const used = pools.filter(({ name }) => tables.some(({ pool }) => pool === name));
+  return {
+    shards: shards.filter(({ pool }) => used.some(({ name }) => name === pool)),
+    wanted: used.reduce((sum, pool) => sum + shardCount(pool), 0),
+  };
+}
+
 /** The manifest of a draft, with the fields that follow from it. */
 export function manifestOf(draft: CheckpointDraft): Manifest {
   const segments = draft.shards.flatMap((shard) => shard.segments);

@@ -47,7 +47,7 @@ export const integer: FieldCheck = (v) => typeof v === 'number' && Number.isSafe
 /** Checks a `DatasetSpec`. */
 export const dataset = record({
   follow: optional(bool),
-  files: list(record({ name: text, size: natural, rangeBytes: natural })),
+  files: list(record({ name: text, size: natural, rangeBytes: natural, mark: optional(text) })),
   batch: natural,
   epochs: natural,
   seed: natural,

@@ -34,6 +34,12 @@ export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string
   if (follows(known) !== follows(spec)) return `${follows(known)}, not ${follows(spec)}`;
   const files = (of: DatasetSpec) => of.files.map(({ name, size }) => `${name} (${size} bytes)`).join(', ');
   if (files(known) !== files(spec)) return `the files ${files(known)}, not ${files(spec)}`;
+  const other = known.files.find(({ mark }, index) => {
+    const given = spec.files[index]!.mark;
+    return mark !== undefined && given !== undefined && mark !== given;
+  });
+  if (other)
+    return `another file ${other.name}, or another order of them: give those of the run, or another --run`;
   const shown = (value: number | boolean) => (value === Number.MAX_SAFE_INTEGER ? 'none' : value);
   for (const field of ['batch', 'epochs', 'shuffle', 'staleness'] as const)
     if (known[field] !== spec[field]) return `${field} ${shown(known[field])}, not ${shown(spec[field])}`;
@@ -48,7 +54,9 @@ export function datasetDifference(known: DatasetSpec, spec: DatasetSpec): string
 /** The specification with known fields only: a message may have others, which a store may refuse. */
 export function onlyKnownDataset(spec: DatasetSpec): DatasetSpec {
   const { follow, files, batch, epochs, seed, shuffle, staleness, schema } = spec;
-  const known = files.map(({ name, size, rangeBytes }) => ({ name, size, rangeBytes }));
+  const known = files.map(({ name, size, rangeBytes, mark }) => {
+    return { name, size, rangeBytes, ...(mark !== undefined && { mark }) };
+  });
   const parts = SCHEMA_PARTS.filter((part) => schema?.[part] !== undefined);
   return {
     ...(follow && { follow }),

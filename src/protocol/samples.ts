@@ -12,6 +12,15 @@ export const UNBOUNDED = Number.MAX_SAFE_INTEGER;
 export const SCHEMA_PARTS = ['label', 'dense', 'sparse', 'weight', 'time'] as const;
 export type SchemaPart = (typeof SCHEMA_PARTS)[number];
 
+/** A file of a data set: every worker has its own path to it. */
+export interface DatasetFile {
+  name: string;
+  size: number;
+  rangeBytes: number;
+  /** Differs between files of one name and size, with other content; undefined: not known. */
+  mark?: string;
+}
+
 /** Files by name and size, and how they are cut; every worker has its own path to them. */
 export interface DatasetSpec {
   /**
@@ -19,7 +28,7 @@ export interface DatasetSpec {
    * data set has one epoch, in the order of the files' bytes.
    */
   follow?: boolean;
-  files: { name: string; size: number; rangeBytes: number }[];
+  files: DatasetFile[];
   /** Samples of a full batch. */
   batch: number;
   epochs: number;

@@ -17,10 +17,18 @@ export function isSamePlace(one: string, other: string): boolean {
 }
 
 function partsOfPlace(url: string): string[] {
-  const [, named, path = url] = /^([a-z][a-z0-9+.-]*):\/\/(.*)$/is.exec(url) ?? [];
-  const scheme = named?.toLowerCase();
+  const [, begin, path = url] = /^([a-z][a-z0-9+.-]*):\/\/(.*)$/is.exec(url) ?? [];
+  const scheme = begin?.toLowerCase();
   const parts = path.split('/').filter((part) => part !== '' && part !== '.');
-  return [scheme ?? 'file', ...parts.map((part) => (scheme === 'file' ? decoded(part) : part))];
+  if (scheme === 's3') return [scheme, ...parts];
+  // An absolute path of this machine is written with its name, too.
+  if (scheme === 'file' && /^localhost\//i.test(path)) parts.shift();
+  const named: string[] = [];
+  for (const part of scheme === 'file' ? parts.map(decoded) : parts) {
+    if (part !== '..') named.push(part);
+    else named.pop();
+  }
+  return ['file', ...named];
 }
 
 /** A part of a URL without percent codes. A part with a malformed code stays as it is. */

@@ -2,12 +2,15 @@
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
-import { chunks } from '../../src/data/bytes.js';
+import type { KintsugiError } from '../../src/common/errors.js';
+import { chunks, markOf } from '../../src/data/bytes.js';
 import { criteo } from '../../src/data/criteo.js';
 import { GrowingFiles } from '../../src/data/growing.js';
 import { expandPaths } from '../../src/data/paths.js';
 import { npyArray } from '../../src/data/vectors/arrays.js';
+import { unzstd } from '../../src/data/zstd.js';
 import { row, temporaryDirectory } from '../training/models/rows.js';
 import { zstdStored } from './zstd.js';
 
@@ -29,6 +32,37 @@ async function read(file: string, from = 0): Promise<Buffer> {
 
 const hasZstd = spawnSync('zstd', ['--version']).status === 0;
 
+test('the mark of a file tells it from others of its size, by both ends', async () => {
+  const content = Buffer.alloc(100_000, 'a');
+  const other = (at: number) => {
+    const bytes = Buffer.from(content);
+    bytes[at] = 1;
+    return bytes;
+  };
+  const marks = [content, other(0), other(99_999), content.subarray(1), Buffer.alloc(0), Buffer.alloc(1)].map(
+    (bytes, i) => markOf(write(`${i}.parquet`, bytes)),
+  );
+  const all = await Promise.all(marks);
+  expect(new Set(all).size).toBe(all.length);
+  expect(await markOf(write('same.parquet', content))).toBe(all[0]);
+});
+
+test('what is behind the end of a compressed file is no padding but an error', async () => {
+  const [one, zeros] = [gzipSync(TEXT), Buffer.alloc(300_000)];
+  expect((await read(write('padded.tsv.gz', Buffer.concat([one, zeros])))).equals(TEXT)).toBe(true);
+  const frame = zstdStored(TEXT);
+  const files = [
+    write('a.tsv.gz', Buffer.concat([one, zeros, one])),
+    write('b.tsv.gz', Buffer.concat([one, zeros, Buffer.from([1])])),
+    write('c.tsv.zst', Buffer.concat([frame, zeros])),
+    write('d.tsv.zst', Buffer.concat([frame, TEXT])),
+    write('e.tsv.zst', Buffer.alloc(0)),
+    write('f.tsv.gz', Buffer.alloc(0)),
+  ];
+  for (const file of files) await expect(read(file), file).rejects.toMatchObject({ code: 'BAD_DATA' });
+  await expect(read(files[0]!)).rejects.toThrow('something is behind the end of what is compressed');
+});
+
 describe('zstd', () => {
   test('one frame and several, from the start and from the middle', async () => {
     const half = TEXT.length >> 1;
@@ -47,6 +81,39 @@ describe('zstd', () => {
       expect(spawnSync('zstd', ['-q', '-f', level, plain]).status).toBe(0);
       expect((await read(`${plain}.zst`)).equals(TEXT)).toBe(true);
     }
+  });
+
+  test('no byte may be another one: the content has a checksum', async () => {
+    // By the zstd program, at level 19: 40 lines of a label, a number and a name.
+    const packed = Buffer.from(
+      'KLUv/WTdAEUEAMLJFQ7Q5zAuHJEtsjftd3hrxCW82Cg+MfGzt77RFtgW+oM10yXsBW29/0qNfaCPsB30' +
+        'zd7RFezp+hlboafLorDVG3RZA1tDELrECbZe0xXEseU7XQXHoMSyASeoIESSJu8boBkqBxBMgQs+sil0' +
+        'hoiaYRW5BpGDujOnUrKnClqvAUIeCDv/gKQubnW9',
+      'base64',
+    );
+    const lines = Array.from({ length: 40 }, (_, i) => `${i % 2}\t${(i * 37) % 101}\tuser-${i % 7}\n`);
+    const content = Buffer.from(lines.join(''));
+    // Frames that readers pass over may stand anywhere.
+    const note = Buffer.from([0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3]);
+    const twice = write('twice.zst', Buffer.concat([note, packed, note, packed, note]));
+    expect((await read(twice)).equals(Buffer.concat([content, content]))).toBe(true);
+    const unpack = await unzstd();
+    expect(Buffer.from(unpack(packed, content.length)).equals(content)).toBe(true);
+    const outcomes: unknown[] = [];
+    for (let at = 0; at < packed.length; at++) {
+      const other = Buffer.from(packed);
+      other[at]! ^= 0x10;
+      const got = await read(write('other.zst', other)).catch((error: KintsugiError) => error.code);
+      let unpacked: unknown = 'BAD_DATA';
+      try {
+        unpacked = Buffer.from(unpack(other, content.length));
+      } catch {}
+      // A bit of the header says nothing.
+      for (const each of [got, unpacked])
+        outcomes.push(each instanceof Buffer && each.equals(content) ? 'the content' : each);
+    }
+    expect(new Set(outcomes)).toEqual(new Set(['the content', 'BAD_DATA']));
+    expect(outcomes.filter((each) => each === 'the content').length).toBeLessThan(10);
   });
 
   test('a file that is cut off, and one that is none, are named', async () => {

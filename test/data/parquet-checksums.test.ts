@@ -9,6 +9,7 @@ import { parseSchema } from '../../src/data/parse-schema.js';
 import { readerOf } from '../../src/data/reader.js';
 import { SchemaRows } from '../../src/data/rows.js';
 import { loadNative } from '../../src/engine/native.js';
+import { XXH64_STATE_WORDS } from '../../src/engine/native-data.js';
 import { randomOf } from '../fuzz/damage.js';
 import { temporaryDirectory } from '../training/models/rows.js';
 import { readBatches } from './read.js';
@@ -121,4 +122,21 @@ test('the checksum of the addon is that of zlib', () => {
       expect(loadNative().crc32(part)).toBe(crc32(part));
     }
   }
+});
+
+test('the hash of frames of zstd has known values, whatever pieces it comes in', () => {
+  const of = (...pieces: Uint8Array[]) => {
+    const state = new BigUint64Array(XXH64_STATE_WORDS);
+    return pieces.map((piece) => loadNative().xxh64(state, piece)).at(-1);
+  };
+  expect(of(Buffer.from(''))).toBe(0x51d8e999);
+  expect(of(Buffer.from('abc'))).toBe(0xad770999);
+  const bytes = Buffer.from(Array.from({ length: 200 }, (_, i) => i));
+  for (let cut = 0; cut <= bytes.length; cut++)
+    for (const end of [31, 32, 33, 64, 200])
+      expect(of(bytes.subarray(0, Math.min(cut, end)), bytes.subarray(Math.min(cut, end), end))).toBe(
+        of(bytes.subarray(0, end)),
+      );
+  const state = new BigUint64Array(1);
+  expect(() => loadNative().xxh64(state, bytes)).toThrow('another length');
 });

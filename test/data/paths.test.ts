@@ -1,5 +1,5 @@
 /** Which files a path, a directory and a pattern stand for, and in which order. */
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { linkSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { expect, test } from 'vitest';
 import { expandPaths } from '../../src/data/paths.js';
@@ -68,6 +68,17 @@ test('a directory that links reach twice is an error: its samples would be train
     const { message } = error as Error;
     expect(message).toMatch(/: is the same directory as .*, by a link$/);
     expect(Object.keys(each).some((name) => message.startsWith(join(root, name)))).toBe(true);
+  }
+});
+
+test('a file of two names is an error, also by a hard link', async () => {
+  for (const link of [symlinkSync, linkSync]) {
+    const root = tree('data/1.tsv');
+    link(join(root, 'data/1.tsv'), join(root, 'data/2.tsv'));
+    await expect(expanded(root, 'data')).rejects.toMatchObject({
+      code: 'BAD_DATA',
+      message: expect.stringMatching(/2\.tsv: is the same file as .*1\.tsv$/),
+    });
   }
 });
 

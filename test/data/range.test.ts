@@ -91,6 +91,21 @@ describe('a range', () => {
     }
   });
 
+  test.each(['cut.tsv', 'cut.tsv.gz'])(
+    'of a file that was cut since it was listed is an error: %s',
+    async (name) => {
+      const text = lines(60);
+      const content = lines(40);
+      const file = write(name, name.endsWith('.gz') ? gzipSync(content) : content);
+      for (const begin of [0, content.length, content.length + 9])
+        await expect(read(file, begin, text.length)).rejects.toMatchObject({
+          code: 'BAD_DATA',
+          message: /cut\.tsv.*: ends at byte \d+, and went on to \d+: it was cut meanwhile/,
+        });
+      expect((await read(file, 0, content.length)).flat()).toHaveLength(40);
+    },
+  );
+
   test('longer than a read chunk', async () => {
     const file = write('a.tsv', lines(12_000));
     const size = lines(12_000).length;

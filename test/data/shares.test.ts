@@ -1,5 +1,5 @@
 /** Shares of batches, which ranks that train together have: in every format those of the whole batches. */
-import { writeFileSync } from 'node:fs';
+import { statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import type { Batch } from '../../src/data/batch.js';
@@ -102,7 +102,7 @@ const BOM = '\uFEFF';
 test('shares of lines as they are', async () => {
   const file = join(temporaryDirectory(), 'a.tsv');
   writeFileSync(file, `${BOM}head\na\nb\r\nc\nd\ne`);
-  const range = { file, begin: 0, end: 100, batch: 4 };
+  const range = { file, begin: 0, end: statSync(file).size, batch: 4 };
   const texts = async (index: number) => {
     const shares = await all(openLines(true).readShares({ ...range, share: { index, count: 2 } }));
     return shares.map(({ batch }) => Buffer.from((batch as LineBatch).lines).toString());

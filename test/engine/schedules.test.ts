@@ -293,7 +293,8 @@ describe('specifications', () => {
 
   it('says what is wrong with the learning rate of a push', () => {
     const adam = optimizerOf('adam', 0.1);
-    for (const lr of [0, 1e-50, 0.1, 3e38]) expect(pushRateProblem(adam, lr)).toBeUndefined();
+    for (const lr of [0, 1e-45, 0.1, 3e38]) expect(pushRateProblem(adam, lr)).toBeUndefined();
+    expect(pushRateProblem(adam, 1e-50)).toContain('that single precision does not round to it');
     for (const lr of [-1, Number.NaN, Number.POSITIVE_INFINITY, 3.5e38, '1', null])
       expect(pushRateProblem(adam, lr)).toContain('the lr of a push must be a number in [0, ');
     expect(pushRateProblem(optimizerOf('ftrl', 0.1), 0.1)).toContain('ftrl takes no lr');

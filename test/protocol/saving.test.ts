@@ -1,5 +1,23 @@
 import { describe, expect, it } from 'vitest';
-import { servedProblem } from '../../src/protocol/saving.js';
+import { isSamePlace, servedProblem } from '../../src/protocol/saving.js';
+
+describe('one place', () => {
+  it.each(['/data/x/', '/data//./x', '/data/y/../x', 'file:///data/x', 'FILE://localhost/data/%78'])(
+    'is %s',
+    (url) => {
+      expect(isSamePlace('/data/x', url)).toBe(true);
+    },
+  );
+
+  it.each(['/data/X', '/x', 's3://data/x', 'file:///localhost/data/x', '/data/x/..'])('is not %s', (url) => {
+    expect(isSamePlace('/data/x', url)).toBe(false);
+  });
+
+  it('has its dots as they are in an object store', () => {
+    expect(isSamePlace('s3://b/x', 'S3://b/x/')).toBe(true);
+    expect(isSamePlace('s3://b/x', 's3://b/y/../x')).toBe(false);
+  });
+});
 
 describe('thresholds of an export or a replica', () => {
   const plain = { name: 'plain' };

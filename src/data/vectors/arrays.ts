@@ -2,11 +2,9 @@
  * Arrays in files: tensors of the safetensors format, and npy, the format of numpy. Elements are
  * little-endian, in the order of rows. Nothing that a header says is trusted.
  */
-import { open } from 'node:fs/promises';
 import { describe } from '../../common/errors.js';
 import { DTYPES, type Dtype, decodeHeader } from '../../stores/checkpoint/safetensors.js';
-import { bad, sizeOf } from '../bytes.js';
-import { isRemote, remoteBytes } from '../object-store.js';
+import { bad, readBytes, sizeOf } from '../bytes.js';
 
 const MAX_HEADER_BYTES = 100 * 1024 * 1024;
 
@@ -19,27 +17,6 @@ export interface ArrayInFile {
   shape: readonly number[];
   /** Place of the first element, in bytes of the file */
   start: number;
-}
-
-/** Bytes `from` to `to` of a file. @throws BAD_DATA where it ends before */
-async function readBytes(file: string, from: number, to: number): Promise<ArrayBuffer> {
-  try {
-    if (isRemote(file)) return (await remoteBytes(file, from, to)).slice().buffer;
-    const handle = await open(file);
-    try {
-      const bytes = new Uint8Array(to - from);
-      for (let at = 0; at < bytes.length; ) {
-        const { bytesRead } = await handle.read(bytes, at, bytes.length - at, from + at);
-        if (bytesRead === 0) throw new Error(`it ends before byte ${to}`);
-        at += bytesRead;
-      }
-      return bytes.buffer;
-    } finally {
-      await handle.close();
-    }
-  } catch (error) {
-    throw bad(`${file}: ${describe(error)}`, error);
-  }
 }
 
 /** The tensors of a file by name. @throws BAD_DATA */

@@ -40,15 +40,9 @@ export interface PushAudit {
 export async function checkPushes(client: Client, counts: readonly ClientCounts[]): Promise<PushAudit> {
   internalsOf(client);
   checkArray('checkPushes: counts', counts);
-  for (const each of counts) {
-    // A report may say more of each client.
-    if (typeof each !== 'object' || each === null)
-      throw new KintsugiError('BAD_ARGUMENT', 'checkPushes: an entry of counts must be an object');
-    checkInteger('checkPushes: client', each.client, 0);
-    checkArray('checkPushes: counts of a client', each.counts);
-  }
-  const result: PushAudit = { acked: 0, lost: 0, duplicated: 0 };
   const { pools } = client.clusterMap;
+  checkCounts(counts, pools);
+  const result: PushAudit = { acked: 0, lost: 0, duplicated: 0 };
   for (const pool of pools) {
     const pushed = counts.filter((entry) => entry.counts.some((count) => count.pool === pool.name));
     if (pushed.length === 0 && !tableByName(client.clusterMap, auditTable(pool).name)) continue;
@@ -57,6 +51,35 @@ export async function checkPushes(client: Client, counts: readonly ClientCounts[
       await comparePool(client, pool, counts.slice(from, to), result);
   }
   return result;
+}
+
+/** Each client once, and of each its shards once. A report may say more of each. @throws BAD_ARGUMENT */
+function checkCounts(given: readonly ClientCounts[], pools: readonly Pool[]): void {
+  const where = 'checkPushes: ';
+  const refuse = (text: string) => new KintsugiError('BAD_ARGUMENT', `${where}${text}`);
+  const clients = new Set<number>();
+  for (const each of given) {
+    if (typeof each !== 'object' || each === null) throw refuse('an entry of counts must be an object');
+    const { client, counts } = each;
+    checkInteger(`${where}client`, client, 0);
+    if (clients.has(client)) throw refuse(`client ${client} is there twice`);
+    clients.add(client);
+    checkArray(`${where}counts of a client`, counts);
+    const shards = new Set<string>();
+    for (const count of counts) {
+      const pool = pools.find(({ name }) => name === count?.pool);
+      if (!pool) throw refuse(`counts of client ${client} have no pool of this job`);
+      const { shard } = count;
+      checkInteger(`${where}shard`, shard, 0);
+      if (shard >= shardCount(pool))
+        throw refuse(`shard ${shard} is none of pool "${pool.name}", which has ${shardCount(pool)}`);
+      for (const name of ['sent', 'acknowledged', 'refused'] as const)
+        checkInteger(`${where}${name}`, count[name], 0);
+      const known = `${pool.name}/${shard}`;
+      if (shards.has(known)) throw refuse(`shard ${shard} of client ${client} is there twice`);
+      shards.add(known);
+    }
+  }
 }
 
 async function comparePool(

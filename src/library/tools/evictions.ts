@@ -11,6 +11,7 @@ import {
 import { shardCount } from '../../protocol/map.js';
 import { policyChangeProblem } from '../../protocol/policy-changes.js';
 import type { Client } from '../client/client.js';
+import { internalsOf } from '../client/connected.js';
 import { poolOfTable } from '../client/scan.js';
 import { showTable } from './tables.js';
 
@@ -77,6 +78,7 @@ export async function plannedEvictions(
   name: string,
   options: PlannedEvictionsOptions = {},
 ): Promise<PlannedEvictions> {
+  internalsOf(client);
   checkOptions('plannedEvictions', options, PLANNED_OPTIONS);
   const { spec } = client.table(name);
   const { policy, passed } = checkedPlan(name, spec.policy, options);
@@ -118,7 +120,7 @@ function checkedPlan(
   const bad = (message: string): KintsugiError => new KintsugiError('BAD_ARGUMENT', message);
   checkInteger('plannedEvictions: steps', steps ?? 0, 0);
   checkInteger('plannedEvictions: seconds', seconds ?? 0, 0);
-  const problem = given && policyChangeProblem(own, given);
+  const problem = given === undefined ? undefined : policyChangeProblem(own, given);
   if (problem) throw bad(`table "${name}": ${problem}`);
   if (!own) throw bad(`table "${name}" has no policy: its rows have neither an age nor sightings`);
   const counts = `table "${name}" counts the ages of its rows in ${own.clock ?? 'steps'}`;

@@ -88,16 +88,17 @@ export interface ImportResult {
  * ```ts
  * await importRows(client, ['items.safetensors'], { table: 'items', values: 'item_embedding.weight' });
  * ```
- * @param files on this machine or `s3://bucket/path`; the ending of a name says the format
+ * @param given files on this machine or `s3://bucket/path`; the ending of a name says the format
  * @throws BAD_DATA with file and row, UNKNOWN_TABLE, BAD_ARGUMENT, DEPENDENCY_MISSING, PLACE_FAILED,
  * MEMORY_LIMIT, UNRECOVERABLE, ABORTED, CLOSED
  */
 export async function importRows(
   client: Client,
-  files: readonly string[],
+  given: readonly string[],
   options: ImportOptions,
 ): Promise<ImportResult> {
-  checkArray('importRows: files', files);
+  checkArray('importRows: files', given);
+  const files = [...given];
   for (const file of files) checkText('importRows: files', file);
   checkFields('importRows', options, IMPORT_OPTIONS);
   internalsOf(client);
@@ -106,8 +107,8 @@ export async function importRows(
   checkColumn('importRows', column);
   const table = client.table(column.table);
   const { spec } = table;
-  await checkFiles(files);
   const { keys, values, onProgress, signal } = options;
+  await checkFiles(files);
   const batch = batchRows(client.rowWidth(spec), BATCH_BYTES);
   const places = await arrayPlaces(files, { keys, values });
   let rows = 0;

@@ -17,7 +17,7 @@ import {
   checkText,
   type OptionKeys,
 } from '../../common/options.js';
-import type { Manifest, SavedTable } from '../../protocol/checkpoints.js';
+import { type Manifest, type SavedTable, shardsOf } from '../../protocol/checkpoints.js';
 import { tableByName } from '../../protocol/map.js';
 import { withoutEarlier } from '../../protocol/settings.js';
 import { checkpointNumbers, readManifest } from '../../stores/checkpoint/checkpoints.js';
@@ -64,6 +64,8 @@ export interface LoadProgress {
 export interface LoadResult {
   tables: number;
   rows: number;
+  /** Shards that the checkpoint lacks, because they were beyond repair: their rows begin anew. */
+  lost: number;
 }
 
 /**
@@ -80,9 +82,10 @@ export async function load(client: Client, url: string, options: LoadOptions = {
   internalsOf(client);
   checkOptions('load', options, LOAD_OPTIONS);
   if (options.number !== undefined) checkInteger('load: number', options.number, 1);
+  const own = { ...options };
   return withExistingPlace(url, async (place) => {
-    const manifest = await verified(place, options);
-    return new TableLoading(place, client, manifest, options).load();
+    const manifest = await verified(place, own);
+    return new TableLoading(place, client, manifest, own).load();
   });
 }
 
@@ -143,7 +146,8 @@ class TableLoading {
       rows += count;
       onProgress?.({ table, rows, rowsTotal: this.manifest.rows });
     }
-    return { tables: this.tables.length, rows };
+    const { shards, wanted } = shardsOf(this.manifest, this.tables);
+    return { tables: this.tables.length, rows, lost: wanted - shards.length };
   }
 
   /** @throws BAD_ARGUMENT */

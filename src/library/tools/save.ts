@@ -85,7 +85,8 @@ export async function save(client: Client, url: string, options: SaveOptions = {
   checkText('save: url', url);
   internalsOf(client);
   checkOptions('save', options, SAVE_OPTIONS);
-  return withPlace(url, (place) => saveTo(place, client, options));
+  const own = { ...options };
+  return withPlace(url, (place) => saveTo(place, client, own));
 }
 
 /** See {@link save}. `segmentBytes`: bytes of rows with which a segment ends. */
@@ -168,7 +169,7 @@ class Writing {
       job,
       createdAt: new Date().toISOString(),
       barrier: false,
-      pools,
+      pools: [...pools],
       tables: this.tables.map(({ id: _, ...spec }) => spec),
       ...(lastTable !== undefined && { lastTable }),
       shards: [],

@@ -5,7 +5,7 @@
  */
 import { type Duplex, Readable } from 'node:stream';
 import { describe, KintsugiError } from '../../common/errors.js';
-import { type Packing, packingOf } from '../../data/packing.js';
+import { type Packing, packingOf, takenBy } from '../../data/packing.js';
 import { checkpointOfManifest, MAX_SEGMENT_BYTES } from '../../protocol/checkpoints.js';
 import { turn } from '../../stores/checkpoint/bytes.js';
 import { type AnyFile, type EveryFile, openEveryFile } from '../../stores/checkpoint/every-file.js';
@@ -249,9 +249,7 @@ class PlaceSearch {
       packed.destroy();
       unpack?.destroy();
     }
-    // A decompressor of Node says what it has read. It leaves what is behind zeros.
-    const { bytesWritten = bytes } = unpack as Duplex & { bytesWritten?: number };
-    if (bytesWritten < bytes) return 'something is behind the end of what is compressed';
+    if ((takenBy(unpack) ?? bytes) < bytes) return 'something is behind the end of what is compressed';
     return otherPacking(head) || packingOf(head) ? 'its content is compressed twice' : undefined;
   }
 

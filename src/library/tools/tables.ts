@@ -5,6 +5,7 @@ import { checkInteger, checkOptions, type OptionKeys } from '../../common/option
 import { type LifeCounts, sumOfLives } from '../../engine/policies.js';
 import { shardCount, type TableSpec } from '../../protocol/map.js';
 import type { Client } from '../client/client.js';
+import { internalsOf } from '../client/connected.js';
 import type { ObservedNode } from '../client/observe.js';
 
 /** Options of {@link listTables}. */
@@ -76,6 +77,7 @@ const LIST_OPTIONS = { after: true, limit: true } satisfies OptionKeys<ListTable
  * @throws BAD_ARGUMENT, UNREACHABLE (the scheduler does not answer), CLOSED
  */
 export async function listTables(client: Client, options: ListTablesOptions = {}): Promise<TablePage> {
+  internalsOf(client);
   checkOptions('listTables', options, LIST_OPTIONS);
   const { after, limit = DEFAULT_LIMIT } = options;
   checkInteger('listTables: limit', limit, 1);
@@ -98,6 +100,7 @@ export async function showTable(
   client: Client,
   name: string,
 ): Promise<{ table: TableInfo; missing: string[] }> {
+  internalsOf(client);
   const { tables, missing } = await sized(client, [client.table(name).spec]);
   return { table: tables[0]!, missing };
 }

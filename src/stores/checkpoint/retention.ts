@@ -6,7 +6,7 @@
  */
 import { KintsugiError } from '../../common/errors.js';
 import { checkInteger } from '../../common/options.js';
-import { checkpointOfSegment, manifestName } from '../../protocol/checkpoints.js';
+import { checkpointOfSegment, type Manifest, manifestName } from '../../protocol/checkpoints.js';
 import { checkpointNumbers, type Listing, listPlace, readManifest } from './checkpoints.js';
 import type { Place } from './place.js';
 
@@ -20,22 +20,28 @@ export interface Removed {
 }
 
 /**
- * Removes all checkpoints but the newest `keep` that can be read, and files that no checkpoint needs. A
- * checkpoint whose manifest is damaged does not count; while there is one among those that are kept, files
- * stay, because nobody knows which it needs. `listing`: files of the place, listed after its newest
- * checkpoint was published; default: they are listed now. @throws BAD_ARGUMENT, PLACE_FAILED
+ * Removes all checkpoints but the newest `keep` that can be read, and files that no checkpoint needs. Those
+ * that are not of the kind of the newest one stay: a place of exports may also have a checkpoint of a whole
+ * job, which nobody wants to lose by them. A checkpoint whose manifest is damaged does not count; while there
+ * is one among those that are kept, files stay, because nobody knows which it needs. `listing`: files of the
+ * place, listed after its newest checkpoint was published; default: they are listed now. @throws
+ * BAD_ARGUMENT, PLACE_FAILED
  */
 export async function keepNewest(place: Place, keep: number, listing?: Listing): Promise<Removed> {
   checkInteger('keepNewest: keep', keep, 1);
   const present = listing ? presentIn(listing, listing) : await lookAt(place);
   const manifests = new Manifests(place);
+  let kind: Manifest['kind'] | undefined;
   let readable = 0;
   const victims: number[] = [];
   for (const number of present.numbers.toReversed()) {
     // A checkpoint that was stored after the listing began is not counted.
     if (number > present.newest) continue;
+    const listed = await manifests.of(number);
+    kind ??= listed?.kind;
+    if (listed && listed.kind !== kind) continue;
     if (readable === keep) victims.push(number);
-    else if (await manifests.filesOf(number)) readable++;
+    else if (listed) readable++;
   }
   return removeCheckpoints(place, present, victims.reverse(), manifests);
 }
@@ -117,22 +123,28 @@ async function removeCheckpoints(
   };
 }
 
-/** Files that the manifests of a place list; each manifest is read once. */
+/** The part of a manifest on which the removal of others depends. */
+interface ListedFiles {
+  kind: Manifest['kind'];
+  files: string[];
+}
+
+/** The manifests of a place; each is read once. */
 class Manifests {
-  private readonly known = new Map<number, string[] | undefined>();
+  private readonly known = new Map<number, ListedFiles | undefined>();
 
   constructor(private readonly place: Place) {}
 
-  /** All files that a checkpoint lists; undefined: its manifest is damaged or gone. @throws PLACE_FAILED */
-  async filesOf(number: number): Promise<string[] | undefined> {
+  /** Undefined: the manifest is damaged or gone. @throws PLACE_FAILED */
+  async of(number: number): Promise<ListedFiles | undefined> {
     if (!this.known.has(number)) this.known.set(number, await this.read(number));
     return this.known.get(number);
   }
 
-  private async read(number: number): Promise<string[] | undefined> {
+  private async read(number: number): Promise<ListedFiles | undefined> {
     try {
-      const { shards } = await readManifest(this.place, number);
-      return shards.flatMap(({ segments }) => segments.map(({ name }) => name));
+      const { kind, shards } = await readManifest(this.place, number);
+      return { kind, files: shards.flatMap(({ segments }) => segments.map(({ name }) => name)) };
     } catch (error) {
       if (error instanceof KintsugiError && /^(BAD_CHECKPOINT|CHECKPOINT_MISSING)$/.test(error.code))
         return undefined;
@@ -144,9 +156,9 @@ class Manifests {
   async filesOfAll(numbers: readonly number[]): Promise<Set<string> | undefined> {
     const names = new Set<string>();
     for (const number of numbers) {
-      const files = await this.filesOf(number);
-      if (!files) return undefined;
-      for (const name of files) names.add(name);
+      const listed = await this.of(number);
+      if (!listed) return undefined;
+      for (const name of listed.files) names.add(name);
     }
     return names;
   }

@@ -2,6 +2,7 @@
 
 import { ERROR_CODES, type ErrorCode, KintsugiError } from '../../common/errors.js';
 import { Dataset, type DatasetSpec, UNBOUNDED } from '../../library/client/dataset.js';
+import { SCHEMA_PARTS } from '../../protocol/samples.js';
 import { bad, integer, text } from './fields.js';
 import {
   type GatewayOperation,
@@ -14,17 +15,22 @@ import { GatewayRanges } from './ranges.js';
 
 /** @throws BAD_ARGUMENT */
 function specOf(message: Record<string, unknown>): DatasetSpec {
-  const { files, shuffle, follow, rangeBytes: given } = message;
+  const { files, shuffle, follow, rangeBytes: given, schema = {} } = message;
   const isFile = (file: unknown) =>
-    Array.isArray(file) && file.length === 2 && typeof file[0] === 'string' && Number.isSafeInteger(file[1]);
+    Array.isArray(file) &&
+    typeof file[0] === 'string' &&
+    Number.isSafeInteger(file[1]) &&
+    (file.length === 2 || (file.length === 3 && typeof file[2] === 'string'));
   if (!Array.isArray(files) || files.length === 0 || !files.every(isFile))
-    throw bad('files must be a list of [name, bytes]');
+    throw bad('files must be a list of [name, bytes] or [name, bytes, mark]');
+  if (!isMeaning(schema)) throw bad(`schema must be texts of some of ${SCHEMA_PARTS.join(', ')}`);
   const each = Array.isArray(given) ? given : files.map(() => given);
   if (each.length !== files.length) throw bad('rangeBytes must be a number, or one for each file');
   return {
-    files: files.map(([name, size], index) => {
+    files: files.map(([name, size, mark], index) => {
       const rangeBytes = integer({ rangeBytes: each[index] }, 'rangeBytes', 1);
-      return { name, size: follow === true ? 0 : size, rangeBytes };
+      if (follow === true) return { name, size: 0, rangeBytes };
+      return { name, size, rangeBytes, ...(mark !== undefined && { mark }) };
     }),
     batch: integer(message, 'batch', 1),
     epochs: integer(message, 'epochs', 1),
@@ -32,7 +38,15 @@ function specOf(message: Record<string, unknown>): DatasetSpec {
     shuffle: shuffle === true,
     staleness: UNBOUNDED,
     ...(follow === true && { follow }),
+    ...(Object.keys(schema).length > 0 && { schema }),
   };
+}
+
+function isMeaning(value: unknown): value is NonNullable<DatasetSpec['schema']> {
+  if (typeof value !== 'object' || value === null) return false;
+  const isPart = ([part, text]: [string, unknown]) =>
+    typeof text === 'string' && (SCHEMA_PARTS as readonly string[]).includes(part);
+  return Object.entries(value).every(isPart);
 }
 
 function rangesOf({ program }: OperationRequest): GatewayRanges {

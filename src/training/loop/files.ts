@@ -29,10 +29,10 @@ export function cutParts(
 ): DatasetSpec['files'] {
   const batches = parts.reduce((sum, { size, perSample = 1 }) => sum + size / perSample / batch, 0);
   const several = Math.min(RANGE_BATCHES, Math.max(MIN_RANGE_BATCHES, Math.floor(batches / MIN_RANGES)));
-  return parts.map(({ name, size, perSample = 1, least = 1 }) => {
+  return parts.map(({ name, size, perSample = 1, least = 1, mark }) => {
     const units = Math.ceil(perSample * batch * (rangeBatches ?? several) * FILL);
     const wanted = Number.isFinite(units) ? units : size;
-    return { name, size, rangeBytes: Math.max(1, least, wanted) };
+    return { name, size, rangeBytes: Math.max(1, least, wanted), ...(mark !== undefined && { mark }) };
   });
 }
 

@@ -26,7 +26,7 @@ export class FileLength {
   private turn: Promise<unknown> = Promise.resolve();
 
   constructor(
-    private readonly source: Pick<Source, 'sizes' | 'changed'>,
+    private readonly source: Pick<Source, 'sizes' | 'changed' | 'resume'>,
     private readonly names: readonly string[],
     private readonly pollMs = POLL_MS,
     private readonly lagMs = LAG_MS,
@@ -59,6 +59,12 @@ export class FileLength {
     }
     this.known = sizes;
     return [...sizes];
+  }
+
+  /** Goes on with a run that knows parts up to here. @throws BAD_DATA for parts of something else */
+  async resume(known: readonly number[]): Promise<void> {
+    for (const [index, size] of known.entries()) await this.reached(index, size);
+    await this.source.resume?.(known);
   }
 
   /** Resolves when there may be more, or at `interrupt`. */

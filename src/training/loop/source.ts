@@ -34,7 +34,7 @@ function partsProblem(parts: unknown): string | undefined {
   if (!Array.isArray(parts) || parts.length === 0) return 'list() must give at least one part';
   const names = new Set<unknown>();
   for (const [index, part] of (parts as (Partial<SourcePart> | undefined)[]).entries()) {
-    const { name, size, perSample = 1, least = 1 } = part ?? {};
+    const { name, size, perSample = 1, least = 1, mark = '' } = part ?? {};
     const where = `part ${index} of list()`;
     if (typeof name !== 'string' || name === '') return `${where} must have a name`;
     if (names.has(name)) return `${where} must have a name of its own, not "${name}" again`;
@@ -42,6 +42,7 @@ function partsProblem(parts: unknown): string | undefined {
     if (!isCount(size, 0)) return `${where} ("${name}") must have a size of whole units`;
     if (!(perSample > 0 && perSample < Number.POSITIVE_INFINITY && isCount(least, 1)))
       return `${where} ("${name}") must have numbers above 0 in perSample and least`;
+    if (typeof mark !== 'string') return `${where} ("${name}") must have a text as its mark`;
   }
   return undefined;
 }
@@ -70,7 +71,7 @@ async function ownSource(
   if (typeof source?.list !== 'function' || typeof source.read !== 'function')
     throw refuse('a source must have methods list() and read()');
   if (follow && !source.sizes) throw refuse('--follow needs a source with a method sizes()');
-  const { count, sizes, changed } = source;
+  const { count, sizes, changed, resume } = source;
   return {
     async list() {
       const parts = await attempt('list()', () => source.list());
@@ -87,6 +88,7 @@ async function ownSource(
     },
     ...(count && { count: () => attempt('count()', () => count.call(source)) }),
     ...(sizes && { sizes: () => attempt('sizes()', () => sizes.call(source)) }),
+    ...(resume && { resume: (known) => attempt('resume()', () => resume.call(source, known)) }),
     ...(changed && { changed: (signal) => changed.call(source, signal) }),
     close: () => source.close?.(),
   };

@@ -83,7 +83,7 @@ export class ProgramReader {
       return {};
     },
 
-    /** Opens files: the value is the files that paths stand for, their parts, and the shape of batches. */
+    /** Opens files: the value has the files that paths stand for, their parts, and what batches are. */
     open: async (message) => {
       const number = integer(message, 'source');
       const { files: paths, layout, expanded } = message;
@@ -92,8 +92,8 @@ export class ProgramReader {
       if (typeof layout !== 'object' || layout === null) throw bad('layout must be an object');
       const source = await openSource(paths, layout as BatchLayout, expanded === true);
       this.sources.set(number, source);
-      const { files, parts, shape = null } = source;
-      return { value: { files, parts, shape } };
+      const { files, parts, shape = null, meaning = null } = source;
+      return { value: { files, parts, shape, meaning } };
     },
 
     /** Begins to read all parts, or a range of one; a range may be read in shares, each by its rank. */

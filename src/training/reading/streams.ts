@@ -1,6 +1,7 @@
 /** Batches of data files for a program of another language, on their way into memory that it gives. */
 import type { Batch } from '../../data/batch.js';
 import { fileSource } from '../../data/file-source.js';
+import { meaningOf, type SchemaMeaning } from '../../data/meaning.js';
 import { type NamedColumns, schemaOfColumns } from '../../data/named-columns.js';
 import { openReader } from '../../data/open.js';
 import { parseSchema } from '../../data/parse-schema.js';
@@ -31,6 +32,8 @@ export interface ProgramSource {
   parts: readonly SourcePart[];
   /** undefined: batches of lines */
   shape: BatchShape | undefined;
+  /** Meaning of the columns, as a data set keeps it; undefined: only the program knows it. */
+  meaning: SchemaMeaning | undefined;
 }
 
 /**
@@ -50,7 +53,8 @@ export async function openSource(
   const source = fileSource(reader, files);
   const parts = await source.list();
   await reader.check(files);
-  return { source, reader, files, parts, shape: schema && shapeOf(schema) };
+  const [shape, meaning] = schema ? [shapeOf(schema), meaningOf(schema)] : [];
+  return { source, reader, files, parts, shape, meaning };
 }
 
 /** The answer to a program about the batches that were written. */

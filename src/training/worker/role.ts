@@ -7,7 +7,7 @@
  */
 
 import { KintsugiError } from '../../common/errors.js';
-import { meaningOf } from '../../data/meaning.js';
+import { CRITEO_MEANING, meaningOf } from '../../data/meaning.js';
 import { countSamples, readAll, type Source } from '../../data/source.js';
 import { loadNative } from '../../engine/native.js';
 import { type Client, connect } from '../../library/client/client.js';
@@ -45,16 +45,24 @@ async function begin(
   client: Client,
   spool: Spool | undefined,
 ): Promise<Dataset> {
-  const { batch, epochs, follow, staleness, deterministic, run, modelOptions } = options;
+  const { batch, epochs, follow, staleness, deterministic, run, modelOptions, source } = options;
   const { seed, schema } = modelOptions;
+  // The samples of another source mean what only it knows.
+  const ofFiles = source === undefined ? CRITEO_MEANING : undefined;
+  const meaning = schema ? meaningOf(schema) : ofFiles;
   const spec = {
     ...{ files, batch, epochs, seed, shuffle: !deterministic, staleness, follow },
-    ...(schema && { schema: meaningOf(schema) }),
+    ...(meaning && { schema: meaning }),
   };
   const problem = datasetProblem(spec);
   if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
   const open = async () => {
     const dataset = await Dataset.open(client, run, spec);
+    if (dataset.spec.schema && !meaning)
+      throw new KintsugiError(
+        'BAD_ARGUMENT',
+        `run "${run}" has a schema: give its --schema, or another --run`,
+      );
     if (spool) spool.resume((await dataset.extend([0]))[0] ?? 0);
     return dataset;
   };

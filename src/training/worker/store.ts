@@ -3,6 +3,7 @@
  * than this worker: rule 46 says which of the two holds.
  */
 
+import { KintsugiError } from '../../common/errors.js';
 import {
   fixedSettingOf,
   type OptimizerSpec,
@@ -45,6 +46,7 @@ export class WorkerStore implements ParameterStore {
       set: this.askedOf(spec),
     }));
     const there = new Map(this.client.tables().map((table) => [table.name, table]));
+    if (this.options.epochs === 0) checkThere(given, there);
     // The scheduler refuses a setting that a table keeps as long as it lives, but only where it is asked for.
     const refused = ({ name, optimizer, set }: ResumedTable): Setting[] => {
       const known = there.get(name);
@@ -110,6 +112,14 @@ export class WorkerStore implements ParameterStore {
         ...{ table: name, policy: policyText(spec.policy), asked: policyText(policy) },
       });
   }
+}
+
+/** An evaluation creates nothing: it would be one of initial values. @throws UNKNOWN_TABLE */
+function checkThere(given: readonly ModelTable[], there: ReadonlyMap<string, unknown>): void {
+  const lacking = given.find(({ name }) => !there.has(name));
+  if (!lacking) return;
+  const why = 'it was trained with another model or schema, or not at all';
+  throw new KintsugiError('UNKNOWN_TABLE', `the job has no table "${lacking.name}": ${why}`);
 }
 
 function keptText(table: TableSpec, setting: Setting, asked: OptimizerSpec): string {

@@ -88,6 +88,7 @@ export async function trainRanges(options: TrainingOptions): Promise<TrainingEnd
   const { source } = options;
   const names = files.map(({ name }) => name);
   const growth = follow ? new FileLength(source, names) : undefined;
+  await growth?.resume(await dataset.extend(names.map(() => 0)));
   const status = () => Dataset.status(client, dataset.name);
   const feeding = spool && { inlet: spool, status, onEnd: () => feed.stop() };
   const follower = growth && new FileFollower(dataset, growth, names.length, feeding);

@@ -53,6 +53,31 @@ test('a refused push is neither lost nor a duplicate', async () => {
   expect(await checkPushes(client, [mine])).toMatchObject({ lost: 0, duplicated: 0 });
 });
 
+test('counts that no client has are refused', async () => {
+  const { client, mine } = await pushed();
+  const [first, ...others] = mine.counts;
+  const wrong: [client: object, word: string][] = [
+    [{ shard: 999 }, 'shard'],
+    [{ shard: 0.5 }, 'shard'],
+    [{ shard: -1 }, 'shard'],
+    [{ pool: 'none' }, 'pool'],
+    [{ sent: '5' }, 'sent'],
+    [{ acknowledged: undefined }, 'acknowledged'],
+    [{ acknowledged: Number.NaN }, 'acknowledged'],
+    [{ refused: 0.5 }, 'refused'],
+  ];
+  const refused = (word: string) => ({ code: 'BAD_ARGUMENT', message: expect.stringContaining(word) });
+  for (const [change, word] of wrong) {
+    const counts = [{ ...first!, ...change }, ...others];
+    await expect(checkPushes(client, [{ ...mine, counts }])).rejects.toMatchObject(refused(word));
+  }
+  for (const counts of [[null], ['x'], [first!, ...mine.counts]])
+    await expect(checkPushes(client, [{ ...mine, counts: counts as never }])).rejects.toMatchObject(
+      refused('client'),
+    );
+  await expect(checkPushes(client, [mine, { ...mine }])).rejects.toMatchObject(refused('twice'));
+});
+
 test('counts without audit rows are an error, no counts are not', async () => {
   const { client } = await startJob({ ps: 2, code: '1+1' });
   await client.createTable({ name: 'a', dim: 2 });

@@ -223,6 +223,31 @@ test('kintsugi import: a table that a worker would make, with the keys of a colu
   expect((await rowsOf(client, keys, 'embedding')).map((row) => row.slice(0, DIM))).toEqual(cities.rows);
   // As a worker of the same flags says it.
   await client.createTable({ name: 'embedding', dim: DIM, optimizer: optimizerOf('adagrad', 0.2), seed: 1 });
+  const again = (...args: string[]) => run(file, ...column, '--create', ...args);
+  expect((await again()).code).toBe(0);
+  await client.table('embedding').set({ lr: 0.3 });
+  expect((await again('--dim', `${DIM}`, '--lr', '0.2', '--seed', '1', '--optimizer', 'adagrad')).code).toBe(
+    0,
+  );
+  for (const [flag, value, has] of [
+    ['--dim', `${DIM + 1}`, `${DIM}, not ${DIM + 1}`],
+    ['--lr', '0.1', '0.3, not 0.1'],
+    ['--optimizer', 'sgd', 'adagrad, not sgd'],
+    ['--seed', '2', '1, not 2'],
+    ['--clip-norm', '3', 'none, not 3'],
+    ['--lr-schedule', 'cosine,steps=10', 'none, not cosine'],
+  ] as const) {
+    const { code, stderr } = await again(flag, value);
+    expect([code, stderr]).toEqual([
+      2,
+      expect.stringContaining(`${flag}: table "embedding" is there and has ${has}`),
+    ]);
+    const without = await run(file, ...column, flag, value);
+    expect([without.code, without.stderr]).toEqual([
+      2,
+      expect.stringContaining(`${flag}: only with --create`),
+    ]);
+  }
   const items = writeVectors(directory, 'a.npy', vectors(3, DIM)).file;
   const create = ['--create', '--dim', String(DIM)];
   expect((await run(items, '--schema', schema, '--column', 'item', ...create)).code).toBe(0);

@@ -38,7 +38,7 @@ describe('save and load', () => {
   ])('the digest is the same in a job of $ps nodes and code $code', async (options) => {
     const { client, directory } = await saved();
     const other = (await startJob(options)).client;
-    expect(await load(other, directory)).toEqual({ tables: TABLES, rows: TABLES * 300 });
+    expect(await load(other, directory)).toEqual({ tables: TABLES, rows: TABLES * 300, lost: 0 });
     expect(await digest(other)).toEqual(await digest(client));
     expect(other.tables().map(({ id: _, ...spec }) => spec)).toEqual(
       expect.arrayContaining(client.tables().map(({ id: _, ...spec }) => spec)),
@@ -117,7 +117,7 @@ describe('save and load', () => {
     expect(rows).toBe(TABLES * 300);
     expect(stored(directory)).toHaveLength(files + 1);
     const other = (await startJob({ ps: 2, code: '1+1' })).client;
-    expect(await load(other, directory)).toEqual({ tables: TABLES, rows: TABLES * 300 });
+    expect(await load(other, directory)).toEqual({ tables: TABLES, rows: TABLES * 300, lost: 0 });
     expect(await digest(other)).toEqual(await digest(client));
   });
 
@@ -283,7 +283,7 @@ test.skipIf(!ENDPOINT)('an object store', async () => {
   expect(await save(client, url)).toMatchObject({ rows: TABLES * 300, files: shards.length });
   await expect(save(client, url)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
   const other = (await startJob({ ps: 2, code: '1+1' })).client;
-  expect(await load(other, url)).toEqual({ tables: TABLES, rows: TABLES * 300 });
+  expect(await load(other, url)).toEqual({ tables: TABLES, rows: TABLES * 300, lost: 0 });
   expect(await digest(other)).toEqual(await digest(client));
 });
 

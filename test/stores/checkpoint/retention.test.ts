@@ -49,6 +49,18 @@ describe('what a place keeps', () => {
     await expect(keepNewest(place, 0)).rejects.toMatchObject({ code: 'BAD_ARGUMENT' });
   });
 
+  test('checkpoints of another kind than the newest one', async () => {
+    const place = new DirectoryPlace(temporaryDirectory());
+    await chain(place, 2);
+    for (const number of [3, 4, 5]) {
+      const shards = await writeShards(place, number);
+      await publishCheckpoint(place, { ...draftOf(number, shards), kind: 'export' });
+    }
+    expect(await keepNewest(place, 1)).toMatchObject({ checkpoints: [3, 4], files: 4 });
+    for (const number of [1, 2]) expect((await verifyCheckpoint(place, number)).bad).toEqual([]);
+    expect(await namesOf(place)).toEqual(expect.arrayContaining([...filesOf(5), '000005/manifest.json']));
+  });
+
   test('nothing of failed attempts, but what may be under way', async () => {
     const place = new DirectoryPlace(temporaryDirectory());
     await chain(place, 2);

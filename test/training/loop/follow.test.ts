@@ -106,6 +106,22 @@ describe('growing files', () => {
     expect(await unwatched.look()).toEqual([4]);
   });
 
+  it('that a run has read before go at least so far, and a line ends there', async () => {
+    const follow = (lagMs = 500) => new FileLength(new GrowingFiles([file]), ['a.tsv'], 5, lagMs);
+    writeFileSync(file, 'one\ntwo\n');
+    await follow().resume([0]);
+    await follow().resume([4]);
+    await follow().resume([8]);
+    const other = { code: 'BAD_DATA', message: /a\.tsv: no line ends at byte 5, .* another --run/ };
+    await expect(follow().resume([5])).rejects.toMatchObject(other);
+    const cut = { code: 'BAD_DATA', message: /a\.tsv: goes to 8 here, and to 12 .* before/ };
+    await expect(follow(20).resume([12])).rejects.toMatchObject(cut);
+    // A file of another machine may come up later.
+    const late = follow(10_000).resume([12]);
+    appendFileSync(file, 'ten\n');
+    await late;
+  });
+
   it('are waited for where another worker has seen more', async () => {
     const quick = new FileLength(files, ['a.tsv'], 5, 500);
     const reached = quick.reached(0, 4);

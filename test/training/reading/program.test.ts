@@ -1,6 +1,6 @@
 // A program and its reader of files: batches that fit the room, that do not, and behind the answers.
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { statSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
@@ -76,8 +76,10 @@ it('a range, without the batches that the program has', async () => {
 
 it('a share of each batch, and the whole of one that cannot be divided', async () => {
   const program = await opened();
-  await open(program, numbers(14));
-  const shares = { op: 'read', source: 1, batch: 4, skip: 0, shares: 4, part: 0, begin: 0, end: 100 };
+  const file = numbers(14);
+  await open(program, file);
+  const range = { part: 0, begin: 0, end: statSync(file).size };
+  const shares = { op: 'read', source: 1, batch: 4, skip: 0, shares: 4, ...range };
   const labels = async (share: number) => {
     await program.value({ ...shares, stream: 2 + share, share });
     return labelsOf(program, 2 + share, 64);
