@@ -133,6 +133,19 @@ def test_a_reader_of_ones_own(client: kintsugi.Client, tmp_path: Path) -> None:
     assert [count for _, count in batches] == [8] * 6 + [2]
 
 
+def test_a_run_keeps_its_columns(client: kintsugi.Client, tmp_path: Path) -> None:
+    file, name = written(tmp_path / "a", 10), run()
+
+    def opened(**columns: Any) -> kintsugi.RangeDataset:
+        return kintsugi.RangeDataset(client, [file], label=1, batch=4, run=name, **columns)
+
+    opened(dense=[0], sparse=[2])
+    for columns in ({"dense": [0], "sparse": [1]}, {"dense": [0], "sparse": [2], "keys": "text"}):
+        with pytest.raises(kintsugi.Error, match=r"has a schema with .*: give that of the run"):
+            opened(**columns)
+    opened(dense=[0], sparse=[2])
+
+
 def test_wrong_data_is_set_aside(client: kintsugi.Client, tmp_path: Path) -> None:
     file = tmp_path / "a.tsv"
     file.write_text("1\t2\nnonsense\n")

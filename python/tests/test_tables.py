@@ -1,5 +1,7 @@
 """Tables, pulls and pushes, in shared memory and on the socket."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -344,3 +346,17 @@ def test_the_clipping_and_the_schedule_of_a_table_are_set(client: kintsugi.Clien
             adam.set(**wrong)  # type: ignore[arg-type]
         assert raised.value.code == "BAD_ARGUMENT"
     assert adam.optimizer == kintsugi.Adam()
+
+
+def test_a_future_is_of_many_threads(client: kintsugi.Client) -> None:
+    table = client.create_table(f"t-{uuid4()}", 2)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(300):
+                future = table.pull_async(np.arange(50))
+                found = list(pool.map(lambda _, future=future: future.result(), range(4)))
+                assert all(each is found[0] for each in found)
+    finally:
+        sys.setswitchinterval(before)

@@ -93,3 +93,17 @@ def test_a_shared_optimizer_has_a_rate(client: kintsugi.Client) -> None:
     opt.step()
     opt.refresh()
     torch.testing.assert_close(model.weight.detach(), before - 0.5)
+
+
+def test_each_pipeline_has_its_own_rate(client: kintsugi.Client) -> None:
+    layer = kt.KintsugiEmbedding(
+        client, f"t-{uuid4()}", 2, optimizer=kintsugi.SGD(lr=1.0), initializer=kintsugi.Zeros()
+    )
+    first, second, third = (
+        kt.Pipeline(nn.Sequential(layer), None, lambda rows, _: rows.sum(), lr=lr)
+        for lr in (0.5, lambda: 0.25, None)
+    )
+    for pipeline, expected in ((first, -0.5), (second, -0.75), (first, -1.25), (third, -2.25)):
+        list(pipeline([(torch.tensor([1]), torch.zeros(1))]))
+        assert (layer.table.pull([1]) == expected).all()
+    assert kt.RowOptimizer(layer).param_groups[0]["lr"] == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Generic, TypeVar
 
 from ._checks import seconds
@@ -38,6 +39,8 @@ class Future(Generic[T]):
         self._finish: Callable[[Reply], T]
         self._result: T | None = None
         self._finished = False
+        self._lock = Lock()
+        """The thread has it that takes the answer, or asks again."""
         self._begin()
 
     def _begin(self) -> None:
@@ -89,16 +92,20 @@ class Future(Generic[T]):
         """
         timeout = seconds(timeout, "timeout")
         while not self._finished:
-            if not self._session.link.wait(self._reply, timeout):
+            session, reply = self._session, self._reply
+            if not session.link.wait(reply, timeout):
                 raise TimeoutError("the answer has not come in time")
-            if isinstance(self._reply.error, GatewayLost):
-                self._lost(self._reply.error)
-                continue
-            self._reply.get()
-            self._result = self._finish(self._reply)
-            self._finished = True
-            self._send = None
-            del self._finish
+            with self._lock:
+                if self._finished or reply is not self._reply:
+                    continue
+                if isinstance(reply.error, GatewayLost):
+                    self._lost(reply.error)
+                    continue
+                reply.get()
+                self._result = self._finish(reply)
+                self._finished = True
+                self._send = None
+                del self._finish
         return self._result  # type: ignore[return-value]
 
 

@@ -93,12 +93,8 @@ class Work:
     @contextmanager
     def current(self) -> Iterator[None]:
         """Within this, lookups of modules belong to this batch."""
-        steps = steps_of(self.dataset.client)
-        before, steps.current = steps.current, self.step
-        try:
+        with steps_of(self.dataset.client).of_batch(self.step):
             yield
-        finally:
-            steps.current = before
 
     def push(self) -> PushFuture | None:
         """Pushes its gradients, once; None: it was durable before, or is somebody else's now.
@@ -141,6 +137,11 @@ class Work:
         self._pushed = lease.push(given, self.samples, lr=rates, counts=counts)
         return self._pushed
 
+    def leave(self) -> None:
+        """The loop is left in this batch: it is pushed if optimizers or `backward` have stepped all of it."""
+        if self.step.is_stepped:
+            self._push_now()
+
     def _push_now(self) -> None:
         """Pushes before the end of the batch, for a look-up that is to see it. @raises Error."""
         _wait(self.push())
@@ -153,8 +154,8 @@ class Work:
         if not self.last:
             return
         self.lease.finish()
-        if self.dataset.on_range is not None:
-            self.dataset.on_range()
+        for each in list(self.dataset.on_range.values()):
+            each()
 
 
 def _wait(pushed: PushFuture | None) -> None:
@@ -197,8 +198,9 @@ class RangeDataset:
     Iterating gives batches, `(dense, sparse, label)`: float32 of samples x dense columns, int64 keys of
     samples x sparse columns, float32 of samples. With a `schema` they are `SchemaBatch`. What layers of
     `kintsugi.torch` over the same client look up for a batch is its gradient, pushed when the next batch is
-    asked for. A batch that was made durable by a trainer that is gone may be given once more; its gradients
-    are dropped then.
+    asked for; where the loop is left, if optimizers have stepped all of it. A batch is trained in the thread
+    that takes it. A batch that was made durable by a trainer that is gone may be given once more; its
+    gradients are dropped then.
 
     `client`: works on one data set. `files`: the same in every trainer: files, folders and patterns, on disk
     or in an object store (s3://). Their endings say the format: .csv, .jsonl, .ndjson, .json, .parquet, else
@@ -248,8 +250,8 @@ class RangeDataset:
         self.epochs = epochs
         self.on_batch: Callable[[int], None] | None = None
         """Is told the samples of each batch when its gradients are on their way."""
-        self.on_range: Callable[[], None] | None = None
-        """Is called when a range is finished, and nothing of this process is under way."""
+        self.on_range: dict[str, Callable[[], None]] = {}
+        """Called, by their names, when a range is finished, and nothing of this process is under way."""
         self._follow = follow
         paths = _paths(files)
         if not paths:
@@ -285,7 +287,7 @@ class RangeDataset:
             client._tables,
             {
                 "name": run,
-                "files": [[part["name"], part["size"]] for part in parts],
+                "files": [[part["name"], part["size"], part["mark"]] for part in parts],
                 "rangeBytes": [
                     max(part.get("least", 1), math.ceil(RANGE_BATCHES * batch * part.get("perSample", 1)) + 1)
                     for part in parts
@@ -295,6 +297,7 @@ class RangeDataset:
                 "seed": seed,
                 "shuffle": shuffle,
                 "follow": follow,
+                **({} if self._source.meaning is None else {"schema": self._source.meaning}),
             },
         )
 
@@ -308,9 +311,15 @@ class RangeDataset:
             return
         works = self.works()
         work = next(works, None)
+        steps = steps_of(self.client)
         while work is not None:
             with work.current():
-                yield work.batch
+                steps.begin()
+                try:
+                    yield work.batch
+                except GeneratorExit:
+                    work.leave()
+                    raise
                 pushed = work.push()
             if work.last:
                 _wait(pushed)
@@ -326,6 +335,7 @@ class RangeDataset:
             while following is not None and following.lease.lost:
                 following = next(works, None)
             work = following
+        steps.begin()
 
     def _together(self, ranks: RangeRanks) -> Iterator[Any]:
         """Batches of this rank. All ranks come to the next one when the push of that before is durable."""

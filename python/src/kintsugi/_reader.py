@@ -174,6 +174,8 @@ class Source:
         self._unpacker = Unpacker(None, False)
         self.parts: list[dict[str, Any]] = []
         """Each file has a name and a size; units of a range are bytes, or rows of parquet."""
+        self.meaning: dict[str, str] | None = None
+        """Meaning of the columns, part by part; None: only the program knows it."""
         self._ask(None)
 
     def _opened(self, meanwhile: Meanwhile | None = None) -> ReaderProcess:
@@ -188,7 +190,7 @@ class Source:
             self._check(opened["parts"])
             self._reader, self._number = reader, number
             self._unpacker = Unpacker(opened["shape"], "schema" in self._layout)
-            self.parts = opened["parts"]
+            self.parts, self.meaning = opened["parts"], opened["meaning"]
             self._files, self._expanded = opened["files"], True
         return reader
 

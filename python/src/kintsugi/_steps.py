@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from threading import Lock, RLock, local
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock, RLock, get_ident, local
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,10 @@ class Step:
         self.meanwhile = meanwhile
         self.rows: Any = None
         """Rows that look-ups share, of `kintsugi.torch.step`; None: each look-up has its own."""
+        self.elsewhere: list[tuple[Any, str]] = []
+        """Rows of RowOptimizers that took gradients within a `kintsugi.torch.step`, with their tables."""
+        self.lr: Any = None
+        """Rate of layers without one of their own, or what gives it; None: that of the table."""
         self.closed = False
         """True once its push was made: gradients that came now would be lost."""
         self.anchors: list[Any] = []
@@ -73,10 +78,18 @@ class Step:
         self._expected: dict[str, list[tuple[Table, Keys]]] = {}
         self._stepped: set[str] = set()
         self._fused: set[str] = set()
+        self.looked: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Look-ups of fused layers that `backward` has not come to."""
 
     def has_fused(self, table: Table) -> bool:
         """Whether gradients of the table are here that left in `backward`."""
         return table.name in self._fused
+
+    @property
+    def is_stepped(self) -> bool:
+        """Whether optimizers, or `backward` of fused layers, have stepped all that was looked up to learn."""
+        some = bool(self._stepped or self._fused)
+        return some and not self.looked and self._expected.keys() <= self._stepped
 
     def add(self, request: Request, lr: float | None = None, *, fused: bool = False) -> None:
         """Keeps gradients of a table; they are not copied. `fused`: they left in `backward`.
@@ -218,10 +231,37 @@ class Steps:
         """The thread has it that begins the push of what was held."""
         self._settling = RLock()
         """The thread has it that waits for pushes."""
+        self.dense: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Hooks of models that bring dense parameters from the job, at the begin of a batch."""
         self.held: Step | None = None
         """Gradients of the last pass of `backward`, as long as nobody could see that they have not left."""
         self.fused: dict[int, Step] = {}
         """Gradients of passes of `backward` that are under way, by the number that autograd gives a pass."""
+        self._training: list[int] = []
+        """Threads that are in a batch of a data set."""
+
+    @contextmanager
+    def of_batch(self, step: Step) -> Iterator[None]:
+        """Within this, the step of a batch of a data set is the current one of this thread."""
+        before, self.current = self.current, step
+        thread = get_ident()
+        self._training.append(thread)
+        try:
+            yield
+        finally:
+            self._training.remove(thread)
+            self.current = before
+
+    def refuse_elsewhere(self) -> None:
+        """Gradients are about to be pushed, and not as those of a batch.
+
+        @raises Error BAD_ARGUMENT: another thread is in a batch of a data set, which has them in its push.
+        """
+        training = self._training
+        if training and get_ident() not in training:
+            text = "a batch of a RangeDataset is trained in another thread than that which takes it, so its "
+            text += "push would be without these gradients: train it in that thread. What is no part of the "
+            raise Error("BAD_ARGUMENT", text + "data set needs a client of its own")
 
     @property
     def client(self) -> Client | None:
@@ -237,6 +277,11 @@ class Steps:
     @current.setter
     def current(self, step: Step | None) -> None:
         self._local.step = step
+
+    def begin(self) -> None:
+        """A batch of a data set begins, or the last one has ended. @raises Error, as `Client.pull`."""
+        for each in list(self.dense):
+            each.before_batch()
 
     def hold(self, step: Step) -> None:
         """Keeps a step until `release` sends it or `drop` forgets it; any use of the client sends it."""
@@ -270,6 +315,7 @@ class Steps:
         """Begins one push of several tables; `settle` waits for it. None: there is nothing to push."""
         if not requests:
             return None
+        self.refuse_elsewhere()
         client = self._client()
         assert client is not None
         given, counts = parted(requests)
@@ -310,6 +356,7 @@ class Steps:
         self._settling = RLock()
         self.held = None
         self.fused = {}
+        self._training = []
 
 
 _of_clients: weakref.WeakKeyDictionary[Client, Steps] = weakref.WeakKeyDictionary()

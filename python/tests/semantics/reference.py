@@ -97,6 +97,11 @@ class Pair:
     def rows(self) -> kt.RowOptimizer:
         return kt.RowOptimizer(self.layer)
 
+    def backward(self, keys: Tensor, number: int = 0) -> None:
+        """Both look up these keys, and get gradients of `loss_of`."""
+        for layer in (self.layer, self.torch):
+            loss_of(layer(keys), number).backward()
+
     def check(self) -> None:
         self.torch.check(self.client)
 

@@ -22,8 +22,7 @@ def test_micro_batches_are_one_step(client: kintsugi.Client, kind: str) -> None:
         pair.torch.optimizer.zero_grad()
         for micro in range(3):
             keys = keys_of(micro, 1, micro + step, 1, -1)
-            for layer in (pair.layer, pair.torch):
-                loss_of(layer(keys), step + micro).backward()
+            pair.backward(keys, step + micro)
         rows.step()
         pair.torch.optimizer.step()
     pair.check()
@@ -87,8 +86,7 @@ def test_gradients_that_nobody_drops_go_on(client: kintsugi.Client) -> None:
     pair = Pair(client)
     rows = pair.rows()
     for step, keys in enumerate((keys_of(1, 2), keys_of(2, 3), keys_of(5))):
-        for layer in (pair.layer, pair.torch):
-            loss_of(layer(keys), step).backward()
+        pair.backward(keys, step)
         for _ in range(2):
             rows.step()
             pair.torch.optimizer.step()
@@ -125,8 +123,7 @@ def test_a_graph_of_the_step_before_gives_its_gradient_to_the_next(client: kints
     pair = Pair(client)
     rows = pair.rows()
     late = [loss_of(layer(keys_of(3, 4)), 9) for layer in (pair.layer, pair.torch)]
-    for layer in (pair.layer, pair.torch):
-        loss_of(layer(keys_of(1, 3))).backward()
+    pair.backward(keys_of(1, 3))
     rows.step()
     pair.torch.optimizer.step()
     rows.zero_grad()

@@ -110,6 +110,65 @@ def test_offsets(client: kintsugi.Client) -> None:
         refused("LENGTH_MISMATCH", lambda given=given: closed(keys, given), given)  # type: ignore[misc]
 
 
+def test_arrays_that_change_before_backward(client: kintsugi.Client) -> None:
+    bag = kt.KintsugiEmbeddingBag(
+        client, name(), DIM, mode="sum", optimizer=kintsugi.SGD(lr=1.0), initializer=kintsugi.Zeros()
+    )
+    rows = kt.RowOptimizer(bag)
+    keys, offsets, weights = np.array(KEYS), np.array([0, 3]), np.ones(4, np.float32)
+    out = bag(keys, offsets, weights)
+    keys[:], offsets[1], weights[:] = 9, 1, 7
+    (out * torch.tensor([[1.0], [10.0]])).sum().backward()
+    rows.step()
+    client.flush()
+    assert bag.table.pull(np.array([5, 0, 2, 9]))[:, 0].tolist() == [-1, -10, -2, 0]
+
+
+def test_keys_that_change_after_a_prefetch(client: kintsugi.Client) -> None:
+    layer = kt.KintsugiEmbedding(client, name(), DIM)
+    feature = layer.table.name
+    collection = kt.EmbeddingBagCollection(client, [kt.EmbeddingBagConfig(feature, DIM)])
+    with torch.no_grad():
+        for keys in (torch.tensor(KEYS), torch.tensor(KEYS, dtype=torch.int32)):
+            layer.prefetch(keys)
+            keys.add_(10)
+            torch.testing.assert_close(layer(keys), layer(keys.clone()))
+        array = np.array([[1, 2], [3, 4]])
+        given = {feature: array}
+        for change in (lambda: array.__iadd__(10), lambda: given.update({feature: np.array([[7, 8]])})):
+            collection.prefetch(given)
+            change()
+            expected = collection({feature: given[feature].copy()})
+            torch.testing.assert_close(collection(given)[feature], expected[feature])
+
+
+def test_attributes_of_torch_that_are_set_later(client: kintsugi.Client) -> None:
+    layer = kt.KintsugiEmbedding(client, name(), DIM)
+    bag = kt.KintsugiEmbeddingBag(client, name(), DIM)
+    collection = kt.EmbeddingBagCollection(client, [kt.EmbeddingBagConfig(name(), DIM)])
+    weight = nn.Parameter(torch.ones(6, DIM))
+    values: dict[str, Any] = {
+        "weight": weight, "padding_idx": 0, "max_norm": 1.0, "norm_type": 1.0, "scale_grad_by_freq": True,
+        "sparse": True, "num_embeddings": 6, "embedding_dim": 2 * DIM,
+    }  # fmt: skip
+    modules: list[nn.Module] = [layer, bag, collection]
+    for module in modules:
+        for attribute, value in values.items():
+            refused("BAD_ARGUMENT", lambda m=module, a=attribute, v=value: setattr(m, a, v), attribute)  # type: ignore[misc]
+        refused("BAD_ARGUMENT", lambda m=module: m.register_parameter("weight", weight), "weight")  # type: ignore[misc]
+        refused("BAD_ARGUMENT", lambda m=module: m.register_buffer("weight", weight), "weight")  # type: ignore[misc]
+        assert [each for each, _ in module.named_parameters()] == ["anchor"]
+        if module is not bag:
+            refused("BAD_ARGUMENT", lambda m=module: setattr(m, "mode", "sum"), "mode")  # type: ignore[misc]
+    keys = torch.tensor([KEYS])
+    mean = bag(keys)
+    bag.mode = "sum"
+    torch.testing.assert_close(bag(keys), mean * len(KEYS))
+    odd: Any
+    for odd in ("avg", None, 0):
+        refused("BAD_ARGUMENT", lambda odd=odd: setattr(bag, "mode", odd), odd)  # type: ignore[misc]
+
+
 def test_weights(client: kintsugi.Client) -> None:
     bag = kt.KintsugiEmbeddingBag(client, name(), DIM, mode="sum", lr=0, fused=True)
     keys, offsets = torch.tensor(KEYS), torch.tensor([0, 3])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -116,8 +118,7 @@ def test_a_load_and_an_export_after_the_step_see_it(client: kintsugi.Client, fil
     for number, (keys, _) in enumerate(opened(client, file)):
         for optimizer in optimizers:
             optimizer.zero_grad()
-        for layer in (pair.layer, pair.torch):
-            loss_of(layer(keys)).backward()
+        pair.backward(keys)
         for optimizer in optimizers:
             optimizer.step()
         if number % 2 == 0:
@@ -206,8 +207,7 @@ def test_gradients_that_are_dropped_are_of_no_batch(
         expected.append(set(keys.reshape(-1).tolist()))
         DROPS[drop](pair, rows)
         pair.torch.optimizer.zero_grad()
-        for layer in (pair.layer, pair.torch):
-            loss_of(layer(keys)).backward()
+        pair.backward(keys)
         if not skipped or number % 2 == 0:
             rows.step()
             pair.torch.optimizer.step()
@@ -235,3 +235,153 @@ def test_pipelines_say_what_does_not_fit(client: kintsugi.Client) -> None:
         kt.Pipeline(pair.layer, None, loss_of, before_step=lambda: None)
     with pytest.raises(kintsugi.Error, match="lr is for layers without"):
         kt.Pipeline(pair.layer, pair.rows(), loss_of, lr=0.1)
+
+
+@pytest.mark.parametrize("way", ["a part", "forward", "parameters"])
+def test_a_batch_has_the_dense_parameters_of_the_step_before(
+    client: kintsugi.Client, file: Path, way: str
+) -> None:
+    torch.manual_seed(3)
+    ours = nn.Sequential(nn.Linear(2, 1))
+    theirs = copy.deepcopy(ours)
+    opt = kt.SharedOptimizer(client, f"m-{uuid4()}", ours, kintsugi.SGD(lr=1e-3))
+    other = torch.optim.SGD(theirs.parameters(), lr=1e-3)
+    for keys, _ in opened(client, file):
+        models: list[Any] = [(ours, opt), (theirs, other)]
+        for model, optimizer in models:
+            optimizer.zero_grad()
+            if way == "a part":
+                out = model[0](keys.float())
+            elif way == "forward":
+                out = model.forward(keys.float())
+            else:
+                out = nn.functional.linear(keys.float(), *model.parameters())
+            out.square().mean().backward()
+            optimizer.step()
+    for mine, each in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine.detach(), each.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("by", ["break", "an error"])
+def test_a_step_before_the_end_of_a_loop_is_pushed(client: kintsugi.Client, file: Path, by: str) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    data = opened(client, file)
+
+    def train() -> None:
+        for number, (keys, _) in enumerate(data):
+            for layer, optimizer in ((pair.layer, rows), (pair.torch, pair.torch.optimizer)):
+                optimizer.zero_grad()
+                loss_of(layer(keys)).backward()
+                optimizer.step()
+            if number == 1 and by == "break":
+                break
+            if number == 1:
+                raise ZeroDivisionError
+
+    if by == "break":
+        train()
+    else:
+        with pytest.raises(ZeroDivisionError):
+            train()
+    pair.check()
+    for keys, _ in data:
+        rows.zero_grad()
+        loss_of(pair.layer(keys)).backward()
+        rows.step()
+    assert data.report() == {"samples": LINES, "trained": LINES, "lost": 0, "duplicated": 0}
+
+
+def test_a_part_of_a_step_before_the_end_of_a_loop_is_not_pushed(client: kintsugi.Client, file: Path) -> None:
+    pair, other = Pair(client), Pair(client)
+    optimizers = [pair.rows(), other.rows()]
+    data = opened(client, file)
+    for number in range(2):
+        for keys, _ in data:
+            (loss_of(pair.layer(keys)) + loss_of(other.layer(keys))).backward()
+            optimizers[0].step()
+            if number == 0:
+                break
+            optimizers[1].step()
+            for each in optimizers:
+                each.zero_grad()
+        for each in optimizers:
+            each.zero_grad()
+        if number == 0:
+            pair.check()
+    assert data.report() == {"samples": LINES, "trained": LINES, "lost": 0, "duplicated": 0}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_fused_gradients_before_the_end_of_a_loop_are_pushed(
+    client: kintsugi.Client, file: Path, whole: bool
+) -> None:
+    pair, other = Pair(client, fused=True), Pair(client, fused=True)
+    data = opened(client, file)
+    for keys, _ in data:
+        loss_of(pair.layer(keys)).backward()
+        left = loss_of(other.layer(keys))
+        if whole:
+            left.backward()
+        break
+    if whole:
+        for each in (pair, other):
+            loss_of(each.torch(keys)).backward()
+            each.torch.optimizer.step()
+    pair.check()
+    other.check()
+    for keys, _ in data:
+        (loss_of(pair.layer(keys)) + loss_of(other.layer(keys))).backward()
+    assert data.report() == {"samples": LINES, "trained": LINES, "lost": 0, "duplicated": 0}
+
+
+@pytest.mark.parametrize("way", ["rows", "fused", "step", "shared"])
+def test_a_batch_that_another_thread_trains_is_an_error(
+    client: kintsugi.Client, file: Path, way: str
+) -> None:
+    pair = Pair(client, fused=way == "fused")
+    model = nn.ModuleList([pair.layer, nn.Linear(4, 1)])
+    rows = pair.rows() if way == "rows" else None
+    shared = kt.SharedOptimizer(client, f"m-{uuid4()}", model, kintsugi.SGD(lr=0.1))
+    before = model[1].weight.detach().clone()
+    data = opened(client, file)
+    failures: list[str] = []
+
+    def train(keys: Tensor) -> None:
+        try:
+            if way == "step":
+                with kt.step(client):
+                    loss_of(pair.layer(keys)).backward()
+            elif way == "shared":
+                model[1](torch.ones(1, 4)).sum().backward()
+                shared.step()
+            else:
+                loss_of(pair.layer(keys)).backward()
+                if rows is not None:
+                    rows.step()
+        except kintsugi.Error as error:
+            failures.append(str(error))
+
+    for keys, _ in data:
+        thread = threading.Thread(target=train, args=(keys,))
+        thread.start()
+        thread.join()
+        break
+    assert len(failures) == 1
+    assert "is trained in another thread than that which takes it" in failures[0]
+    pair.check()
+    assert torch.equal(model[1].weight, before)
+
+
+def test_a_data_set_has_several_saves(client: kintsugi.Client, file: Path) -> None:
+    names = [f"m-{uuid4()}" for _ in range(2)]
+    models = [nn.Linear(1, 1) for _ in names]
+    data = opened(client, file)
+    for name, model in zip([*names, names[0]], [*models, models[1]], strict=True):
+        kt.save(client, model, data=data, every=1, name=name, checkpoint=False)
+    for _ in data:
+        pass
+    found = [nn.Linear(1, 1) for _ in names]
+    # The last one of a name counts.
+    assert [kt.load(client, model, name=name) for model, name in zip(found, names, strict=True)] == [1, 1]
+    assert [model.weight.item() for model in found] == [models[1].weight.item()] * 2

@@ -11,7 +11,7 @@ import kintsugi
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
-from reference import KINDS, Net, Pair, keys_of
+from reference import KINDS, Net, Pair, keys_of, loss_of
 
 import kintsugi.torch as kt
 
@@ -49,36 +49,33 @@ def test_the_clip_of_torch_takes_rows_of_the_optimizer(client: kintsugi.Client) 
     torch.testing.assert_close(ours, kt.clip_grad_norm_(net.parameters(), 1e9))
 
 
-def test_the_clip_of_torch_without_rows_warns(client: kintsugi.Client) -> None:
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_clip_has_rows_that_were_frozen_since(client: kintsugi.Client, ours: bool) -> None:
     pair = Pair(client)
     rows = pair.rows()
-    net = Net(pair.layer)
-    net(keys_of(1, 2)).sum().backward()
-    with pytest.warns(UserWarning, match="does not see rows"):
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    with pytest.warns(UserWarning, match="does not see rows"):
-        torch.nn.utils.clip_grad_value_(net.parameters(), 1.0)
-    pair.layer.requires_grad_(False)
-    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    for model in (pair.layer, pair.torch):
+        loss_of(model(keys_of(1, 2))).backward()
+        model.requires_grad_(False)
+    clip = kt.clip_grad_norm_ if ours else torch.nn.utils.clip_grad_norm_
+    norm = clip(pair.layer.parameters(), 0.1)
+    torch.testing.assert_close(norm, torch.nn.utils.clip_grad_norm_(pair.torch.parameters(), 0.1))
     rows.step()
+    pair.torch.optimizer.step()
+    pair.check()
 
 
-def test_a_clip_of_torch_in_two_parts_warns(client: kintsugi.Client) -> None:
+def test_a_clip_of_torch_in_two_parts_has_rows(client: kintsugi.Client) -> None:
     clip: Any = getattr(torch.nn.utils, "clip_grads_with_norm_", None)
     if clip is None:
         pytest.skip("LEFT OUT: this PyTorch has no clip in two parts")
     pair = Pair(client)
     rows = pair.rows()
-    net = Net(pair.layer)
-    net(keys_of(1, 2)).sum().backward()
-    with pytest.warns(UserWarning, match="does not see rows of a RowOptimizer") as seen:
-        clip(net.parameters(), 1.0, torch.ones(()))
-    assert [each.filename for each in seen] == [__file__]
-    # A whole clip warns once.
-    with pytest.warns(UserWarning, match="does not see rows of a RowOptimizer") as seen:
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    assert len(seen) == 1
-    rows.zero_grad()
+    for model in (pair.layer, pair.torch):
+        loss_of(model(keys_of(1, 2))).backward()
+        clip(model.parameters(), 1.0, torch.tensor(7.0))
+    rows.step()
+    pair.torch.optimizer.step()
+    pair.check()
 
 
 def test_a_clip_of_fused_layers_is_an_error(client: kintsugi.Client) -> None:

@@ -353,3 +353,29 @@ def test_features_of_a_table_have_keys_of_any_widths(client: kintsugi.Client, fi
     results = rows({"a": torch.from_numpy(large), "b": signed})
     close(results["a"], results["b"])
     close(results["a"][0], torch.from_numpy(bags.tables[0].pull(large[0])))
+
+
+def test_names_with_the_sign_of_tables(client: kintsugi.Client) -> None:
+    tables = [name(), name()]
+    with pytest.raises(Error, match=f"two results would be called 'a@{tables[0]}'"):
+        kt.EmbeddingBagCollection(
+            client,
+            [
+                kt.EmbeddingBagConfig(tables[0], 2, ["a"]),
+                kt.EmbeddingBagConfig(tables[1], 2, ["a", f"a@{tables[0]}"]),
+            ],
+        )
+    torchrec: Any = pytest.importorskip("torchrec", reason="LEFT OUT: torchrec is not installed")
+    collection = kt.EmbeddingBagCollection(
+        client,
+        [kt.EmbeddingBagConfig(tables[0], 2, ["user"]), kt.EmbeddingBagConfig(tables[1], 2, ["user@home"])],
+    )
+    features = torchrec.KeyedJaggedTensor(
+        keys=["user", "user@home"],
+        values=torch.tensor([1, 2, 3, 4]),
+        lengths=torch.tensor([1, 1, 1, 1]),
+        stride_per_key_per_rank=[[2], [2]],
+        inverse_indices=(["user", "user@home"], torch.tensor([[0, 1, 0], [1, 1, 0]])),
+    )
+    found = collection(features)["user@home"]
+    close(found, torch.from_numpy(collection.tables[1].pull([4, 4, 3])))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
+import os
 import pickle
 import warnings
 from typing import Any
@@ -213,3 +215,33 @@ def test_a_row_optimizer_of_a_copy_says_that_it_is_frozen(client: kintsugi.Clien
         warnings.simplefilter("error")
         kt.RowOptimizer(copied.requires_grad_())
         kt.RowOptimizer(live.requires_grad_(False))
+
+
+def test_a_layer_in_a_child_after_a_fork_has_rows_of_its_own(client: kintsugi.Client) -> None:
+    assert client.shared
+    layer = kt.KintsugiEmbedding(client, f"t-{uuid4()}", 4)
+    other = client.create_table(f"t-{uuid4()}", 4, initializer=kintsugi.Constant(777.0))
+    rows, keys = kt.RowOptimizer(layer), torch.arange(20)
+    before = layer(keys).detach()
+    told = [os.pipe(), os.pipe()]
+    child = os.fork()
+    if child == 0:
+        try:
+            os.read(told[0][0], 1)
+            with torch.no_grad():
+                seen = [layer(keys[:5]), layer(keys), rows.param_groups[0]["params"][0].data]
+            good = [torch.equal(each, before[: len(each)]) for each in seen]
+            os.write(told[1][1], str(good).encode())
+            client.close()
+        finally:
+            os._exit(0)
+    # The memory of the rows is that of others from now on.
+    del rows
+    gc.collect()
+    kept = [other.pull(np.arange(20)) for _ in range(50)]
+    os.write(told[0][1], b"x")
+    assert os.read(told[1][0], 100) == b"[True, True, True]"
+    os.waitpid(child, 0)
+    for each in (*told[0], *told[1]):
+        os.close(each)
+    assert all((each == 777).all() for each in kept)

@@ -14,6 +14,7 @@ from kintsugi import Error
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
+from reference import Pair, keys_of
 from torch import Tensor, nn
 
 import kintsugi.torch as kt
@@ -213,3 +214,13 @@ def test_aotinductor(client: kintsugi.Client, tmp_path: Path) -> None:
         exported = torch.export.export(plain, (GIVEN,))
         path = inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "plain.pt2"))
         torch.testing.assert_close(inductor.aoti_load_package(path)(GIVEN), layer(GIVEN))
+
+
+def test_make_fx_is_an_error(client: kintsugi.Client) -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    layer = Pair(client).layer
+    with pytest.raises(kintsugi.Error, match="make_fx would keep the rows of these keys for all others"):
+        make_fx(layer)(keys_of(1, 2))
+    traced = make_fx(kt.to_embedding_bag(layer, keys=range(5)))(keys_of(1, 2))
+    assert torch.equal(traced(keys_of(4, 0)), layer(keys_of(4, 0)))

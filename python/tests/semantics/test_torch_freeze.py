@@ -70,6 +70,7 @@ def test_a_parameter_without_elements_is_no_row(client: kintsugi.Client) -> None
     net(keys_of(1)).sum().backward()
     optimizer.step()
     rows.step()
+    rows.zero_grad()
     assert net.rows.anchor.grad is None
 
 
@@ -114,4 +115,20 @@ def test_a_step_has_a_limit(client: kintsugi.Client, monkeypatch: pytest.MonkeyP
     loss_of(pair.torch(keys_of(1, 2))).backward()
     rows.step()
     pair.torch.optimizer.step()
+    pair.check()
+
+
+def test_a_parameter_of_rows_that_is_frozen_gets_no_gradient(client: kintsugi.Client) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+    (parameter,) = rows.param_groups[0]["params"]
+    for number in range(3):
+        for layer, optimizer in ((pair.layer, rows), (pair.torch, pair.torch.optimizer)):
+            optimizer.zero_grad()
+            loss = loss_of(layer(keys_of(number, 3)), number)
+            parameter.requires_grad_(number != 1)
+            pair.torch.requires_grad_(number != 1)
+            loss.backward()
+            pair.torch.requires_grad_(True)
+            optimizer.step()
     pair.check()

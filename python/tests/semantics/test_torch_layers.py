@@ -45,8 +45,7 @@ def test_two_tables_are_one_push(client: kintsugi.Client) -> None:
     rows = kt.RowOptimizer(model)
     assert len(rows.param_groups) == 2
     for pair in pairs:
-        for layer in (pair.layer, pair.torch):
-            loss_of(layer(keys_of(1, 2))).backward()
+        pair.backward(keys_of(1, 2))
         pair.torch.optimizer.step()
     number = len(client._connection._unsettled)
     rows.step()

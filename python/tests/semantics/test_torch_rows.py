@@ -11,11 +11,13 @@ GUIDE = HERE.parents[2] / "docs/pytorch.md"
 TESTS: dict[str, tuple[str, ...]] = {
     "`clip_grad_norm_(model.parameters(), 1.0)`": (
         "clip: test_a_clip_has_both, test_the_clip_of_torch_takes_rows_of_the_optimizer",
-        "clip: test_the_clip_of_torch_without_rows_warns, test_a_clip_of_fused_layers_is_an_error",
+        "clip: test_a_clip_has_rows_that_were_frozen_since, test_a_clip_of_fused_layers_is_an_error",
+        "by_hand: test_gradients_of_two_layers_of_a_table_count_once_or_are_an_error",
     ),
     "a sum over `model.parameters()`: a norm to watch, a penalty in the loss": (
         "freeze: test_a_parameter_without_elements_is_no_row",
         "freeze: test_sums_over_parameters_have_no_rows_and_what_layers_return_has",
+        "by_hand: test_gradients_that_are_changed_by_hand",
     ),
     "`register_hook` of a parameter": (
         "parameters: test_hooks_of_parameters_do_not_see_rows, test_hooks_of_results_and_modules",
@@ -24,6 +26,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "`torch.amp.GradScaler`": (
         "scaler: test_rows_are_those_of_torch_with_overflows, test_autocast_and_a_clip_between",
         "fused: test_a_scaler_is_an_error",
+        "scaler: test_a_pipeline_knows_scaled_gradients",
     ),
     "a layer used twice, two layers on one table": ("layers: test_every_way_to_a_row_is_one_step",),
     "`torch.utils.checkpoint`": (
@@ -46,8 +49,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         "parameters: test_zero_grad_of_the_model_drops_gradients_of_rows",
         "ddp: test_gradients_that_are_dropped_after_an_average_begin_anew",
     ),
-    "`.grad` of a parameter of an optimizer that a program changes, sets or drops": (
+    "`.grad` of a parameter that a program changes, sets or drops: `p.grad.mul_(0.5)`, `p.grad.zero_()`": (
         "parameters: test_gradients_that_a_program_sets",
+        "by_hand: test_gradients_that_are_changed_by_hand, test_a_gradient_that_is_written_in_place",
+        "by_hand: test_gradients_of_several_tables_that_are_changed_by_hand",
+        "by_hand: test_optimizers_see_no_gradients_of_rows",
+        "by_hand: test_parameters_without_elements_do_not_meet_gradients_of_rows",
     ),
     "values that are written into a parameter: `clamp_`, `param.copy_`, `param.data.mul_`": (
         "parameters: test_values_that_are_written_into_rows_are_an_error",
@@ -60,7 +67,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "parameters: test_gradients_by_autograd_grad_are_an_error",
         "parameters: test_gradients_of_parameters_are_an_error_in_every_thread",
     ),
-    "several optimizers on a layer": ("parameters: test_what_a_row_optimizer_cannot_be_is_an_error",),
+    "several optimizers on a layer": (
+        "parameters: test_what_a_row_optimizer_cannot_be_is_an_error",
+        "by_hand: test_gradients_stay_when_their_optimizer_is_gone",
+        "by_hand: test_gradients_of_an_optimizer_that_is_gone_are_not_lost",
+    ),
     "layers of one table with several optimizers, or some of them fused": (
         "layers: test_two_optimizers_on_one_table_see_each_other",
         "several: test_gradients_of_two_row_optimizers_are_an_error_at_step",
@@ -82,7 +93,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "parameters: test_another_parameter_in_the_place_of_that_of_rows_is_an_error",
         "loading: test_a_load_that_assigns_keeps_the_parameter_that_stands_for_rows",
     ),
-    "`.grad` of rows on one rank alone": (
+    "`.grad` of rows on one rank alone, also by `model.parameters()`": (
         "ddp: test_a_rank_that_does_something_else_is_an_error_and_nothing_is_sent",
     ),
     "`torch.optim.Adam(...)` for dense parameters on the PS": (
@@ -137,8 +148,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "copies: test_workers_that_hold_a_client",
     ),
     "`torch.compile`": ("copies: test_compile_breaks_the_graph_at_most",),
-    "`torch.jit.trace`, `torch.jit.script`": (
+    "`torch.jit.trace`, `torch.jit.script`, `make_fx`": (
         "parameters: test_a_trace_is_an_error, test_a_script_is_an_error",
+        "export: test_make_fx_is_an_error",
     ),
     "`state_dict()` of TorchRec": (
         "collections: test_a_state_dict_goes_to_torchrec_and_back",

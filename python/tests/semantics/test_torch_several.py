@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import kintsugi
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
+import numpy as np
 import torch
 from reference import Pair, keys_of, loss_of
 
@@ -48,19 +51,73 @@ def test_gradients_of_two_row_optimizers_are_an_error_at_step(client: kintsugi.C
     pair.check()
 
 
-def test_a_row_optimizer_that_is_made_after_backward_has_no_gradients(client: kintsugi.Client) -> None:
+def test_a_row_optimizer_that_is_made_after_backward_has_its_gradients(client: kintsugi.Client) -> None:
+    pair = Pair(client, policy=kintsugi.Policy(counter=3), count_duplicates=True)
+    before = pair.rows()
+    both: list[Any] = [pair.layer, pair.torch]
+    for layer in both:
+        loss_of(layer(keys_of(2, 1, 1, 1))).backward()
+    rows = pair.rows()
+    with pytest.raises(kintsugi.Error, match="that was made later has the gradients"):
+        before.step()
+    for layer in both:
+        loss_of(layer(keys_of(2, 3, 1, 2))).backward()
+    rows.step()
+    client.flush()
+    counts = pair.layer.table.pull([1, 2, 3], state=True)[:, -1].copy().view(np.uint32)
+    assert counts.tolist() == [4, 3, 1]
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_gradients_before_a_second_row_optimizer_are_stepped(client: kintsugi.Client, kind: str) -> None:
+    pair = Pair(client, kind)
+    rows = pair.rows()
+    for step in range(3):
+        pair.backward(keys_of(*FIRST))
+        rows = pair.rows()
+        if step == 1:
+            pair.backward(keys_of(*SECOND))
+        rows.step()
+        pair.torch.optimizer.step()
+        if step == 0:
+            # Gradients that nobody drops go on.
+            rows = pair.rows()
+            rows.step()
+            pair.torch.optimizer.step()
+        rows.zero_grad()
+        pair.torch.optimizer.zero_grad()
+    pair.check()
+
+
+def test_a_row_optimizer_that_is_made_between_look_up_and_backward(client: kintsugi.Client) -> None:
     pair = Pair(client)
     before = pair.rows()
-    loss_of(pair.layer(keys_of(*FIRST))).backward()
+    loss = loss_of(pair.layer(keys_of(*FIRST)))
     rows = pair.rows()
-    loss_of(pair.layer(keys_of(*SECOND))).backward()
-    with pytest.raises(kintsugi.Error, match="or one was made after backward"):
-        rows.step()
-    before.zero_grad()
+    assert before.rows is not rows.rows
+    # As many rows as those of the loss, and others.
+    pair.layer(keys_of(*SECOND))
+    loss.backward()
     rows.step()
-    loss_of(pair.torch(keys_of(*SECOND))).backward()
+    loss_of(pair.torch(keys_of(*FIRST))).backward()
     pair.torch.optimizer.step()
     pair.check()
+
+
+def test_gradients_of_two_layers_are_not_parted(client: kintsugi.Client) -> None:
+    pair = Pair(client)
+    other = another(client, pair)
+    rows = kt.RowOptimizer([pair.layer, other])
+    (loss_of(pair.layer(keys_of(*FIRST))) + loss_of(other(keys_of(*SECOND)))).backward()
+    with pytest.raises(kintsugi.Error, match="has gradients of other layers, too"):
+        kt.RowOptimizer(other)
+    rows.step()
+    for keys in (FIRST, SECOND):
+        loss_of(pair.torch(keys_of(*keys))).backward()
+    pair.torch.optimizer.step()
+    pair.check()
+    rows.zero_grad()
+    kt.RowOptimizer(other)
 
 
 @pytest.mark.parametrize("order", ["first", "last"])

@@ -236,3 +236,18 @@ def test_parameters_of_an_earlier_version_are_not_overwritten(client: kintsugi.C
     client.create_table(f"{name}-ready", 1, optimizer=kintsugi.SGD(lr=0.0), initializer=kintsugi.Zeros())
     with pytest.raises(kintsugi.Error, match="of an earlier version"):
         begun(client, name)
+
+
+def test_a_parameter_that_is_unfrozen_later_is_said_to_be_of_nobody(client: kintsugi.Client) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    model[0].requires_grad_(False)
+    opt = kt.SharedOptimizer(client, f"t-{uuid4()}", model, kintsugi.SGD(lr=0.1))
+    for unfrozen in (False, True):
+        model[0].requires_grad_(unfrozen)
+        opt.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        if unfrozen:
+            with pytest.warns(UserWarning, match="does not train parameter '0.weight', '0.bias'") as seen:
+                opt.step()
+            assert [each.filename for each in seen] == [__file__]
+        opt.step()

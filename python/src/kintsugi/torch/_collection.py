@@ -28,6 +28,7 @@ C = TypeVar("C", EmbeddingBagConfig, EmbeddingConfig)
 class _Feature:
     """Keys of one feature, with its bags and weights."""
 
+    name: str
     keys: Tensor
     offsets: Tensor | None = None
     weights: Tensor | None = None
@@ -66,6 +67,9 @@ class _Collection(Layer, Generic[C]):
             [f"{name}@{config.name}" if counts[name] > 1 else name for name in config.features]
             for config in self.configs
         ]
+        names = Counter(self.embedding_names())
+        if max(names.values(), default=1) > 1:
+            raise Error("BAD_ARGUMENT", f"two results would be called {names.most_common(1)[0][0]!r}")
         self.features = list(counts)
         """Names in the input."""
         self.tables = [
@@ -99,7 +103,7 @@ class _Collection(Layer, Generic[C]):
 
     def prefetch(self, inputs: Any) -> None:
         """Begins the pull of a `forward` to come of this very object. Pushes under way may not be in it."""
-        self._begun.put(inputs, self._lookup(self._given(inputs), ahead=True))
+        self._begun.put(inputs, self._lookup(self._keys(self._given(inputs)), ahead=True))
 
     def _feature(self, name: str, entry: Any, jagged: bool) -> _Feature:
         """A feature as `forward` takes it. @raises Error."""
@@ -117,18 +121,25 @@ class _Collection(Layer, Generic[C]):
                 raise Error("BAD_ARGUMENT", f"there is no feature {name!r}, only {sorted(given)}")
         return {name: self._feature(name, given[name], jagged) for name in self.features}
 
-    def _lookup(self, given: Mapping[str, _Feature], *, ahead: bool) -> Lookup:
-        places = []
-        for config, table in zip(self.configs, self.tables, strict=True):
+    def _keys(self, given: Mapping[str, _Feature]) -> list[Tensor]:
+        """The keys of each table."""
+        joined = []
+        for config in self.configs:
             keys = [given[name].keys.reshape(-1) for name in config.features]
             # PyTorch joins no unsigned integers with signed ones.
-            joined = keys[0] if len(keys) == 1 else torch.cat([each.to(torch.int64) for each in keys])
-            places.append(places_of(table, joined))
+            joined.append(keys[0] if len(keys) == 1 else torch.cat([each.to(torch.int64) for each in keys]))
+        return joined
+
+    def _lookup(self, keys: Sequence[Tensor], *, ahead: bool) -> Lookup:
+        places = [places_of(table, each) for table, each in zip(self.tables, keys, strict=True)]
         return Lookup(self, places, ahead=ahead)
 
     def _parts(self, inputs: Any, given: Mapping[str, _Feature]) -> list[tuple[str, C, _Feature, Leaf]]:
         """Name in the result, configuration, input and rows of each feature of each table."""
-        lookup = self._begun.take(inputs) or self._lookup(given, ahead=False)
+        keys = self._keys(given)
+        lookup = self._begun.take(inputs)
+        if lookup is None or not lookup.is_of(keys):
+            lookup = self._lookup(keys, ahead=False)
         devices = [given[config.features[0]].keys.device for config in self.configs]
         parts = []
         leaves = lookup.leaves(devices)
@@ -213,7 +224,7 @@ class EmbeddingBagCollection(_Collection[EmbeddingBagConfig]):
             result = pooled(leaf, shape, feature.offsets, mode=config.mode, weights=weights)
             result = result.to(self.anchor.dtype)
             if inverse is not None:
-                result = result[inverse[1][inverse[0].index(name.split("@")[0])]]
+                result = result[inverse[1][inverse[0].index(feature.name)]]
             results[name] = result
         return results if isinstance(inputs, Mapping) else _keyed_tensor(results)
 
@@ -231,7 +242,7 @@ class EmbeddingBagCollection(_Collection[EmbeddingBagConfig]):
             raise Error("BAD_ARGUMENT", f"feature {name!r} has no weights, and the collection is_weighted")
         if weights is not None and not self._is_weighted:
             raise Error("BAD_ARGUMENT", f"feature {name!r} has weights: say is_weighted=True")
-        return _Feature(keys, offsets, weights_given(weights, keys))
+        return _Feature(name, keys, offsets, weights_given(weights, keys))
 
 
 class EmbeddingCollection(_Collection[EmbeddingConfig]):
@@ -287,12 +298,12 @@ class EmbeddingCollection(_Collection[EmbeddingConfig]):
 
     def _feature(self, name: str, entry: Any, jagged: bool) -> _Feature:
         if jagged:
-            return _Feature(keys_given(entry.values()), jagged=entry)
+            return _Feature(name, keys_given(entry.values()), jagged=entry)
         if isinstance(entry, Values):
-            return _Feature(bags_of(entry)[0])
+            return _Feature(name, bags_of(entry)[0])
         if isinstance(entry, (tuple, list)):
             raise Error("BAD_ARGUMENT", f"feature {name!r} must be keys of any shape: it has no bags")
-        return _Feature(keys_given(entry))
+        return _Feature(name, keys_given(entry))
 
 
 def _keyed_tensor(results: Mapping[str, Tensor]) -> Any:

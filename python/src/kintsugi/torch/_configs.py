@@ -33,6 +33,23 @@ _REFUSED = {
 }
 
 
+_LATER = {
+    **{name: _REFUSED[name] for name in ("max_norm", "norm_type", "num_embeddings", "padding_idx")},
+    **{name: _REFUSED[name] for name in ("scale_grad_by_freq", "sparse")},
+    "embedding_dim": "it is dim, that of the table, for good",
+    "mode": "a bag has one, and a table of a collection that of its configuration",
+    "weight": "rows are those of the table: set them with client.table(name).assign(keys, rows), or by "
+    "load_state_dict of the layer",
+}
+"""Attributes of PyTorch's layers that a program may set later."""
+
+
+def refuse_later(layer: object, name: str) -> None:
+    """A program sets an attribute. @raises Error BAD_ARGUMENT: PyTorch's layers have it, and this one not."""
+    if name in _LATER and not hasattr(type(layer), name):
+        raise Error("BAD_ARGUMENT", f"{type(layer).__name__} has no {name}: {_LATER[name]}")
+
+
 def refuse(where: str, others: dict[str, Any]) -> None:
     """Says of options of PyTorch's layers why they are not here. @raises Error BAD_ARGUMENT, TypeError."""
     for name in others:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from .._tables import Table
 from ._inputs import check_options, client_of, rate_given
 from ._layer import Rate, rate_of, uncompiled
 from ._once import set_first, set_values
-from ._watch import is_functional
+from ._watch import is_functional, level_of_program
 
 DIM = 256
 """Floats of a row: each parameter is cut into rows of so many, and shares none with another."""
@@ -36,8 +37,8 @@ class SharedOptimizer(torch.optim.Optimizer):
 
     With batches of a `RangeDataset` they are in the same push as those of the rows, so they are applied
     exactly once, whoever is killed. A `step` ends with the parameters of the job, which other trainers
-    change, too; in a batch the next `forward` or `state_dict` gets them. A parameter without a gradient stays
-    as it is, with its state.
+    change, too; in a batch the next `forward`, `state_dict` or batch gets them. A parameter without a
+    gradient stays as it is, with its state.
 
     What a program writes into the parameters, such as by `load_state_dict`, is set at the job before the next
     `forward` or `step`; see `overwrite` for what is set once. Other trainers see it then. In a batch, after
@@ -70,9 +71,10 @@ class SharedOptimizer(torch.optim.Optimizer):
         self.grad_scale = number(grad_scale, "grad_scale")
         lr = rate_given(lr)
         instance(model, nn.Module, "model", "nn.Linear(8, 1)")
-        named = [(name, each) for name, each in model.named_parameters() if each.numel() > 0]
-        named = [(name, each) for name, each in named if each.requires_grad]
+        every = [(name, each) for name, each in model.named_parameters() if each.numel() > 0]
+        named = [(name, each) for name, each in every if each.requires_grad]
         self._names = [name for name, _ in named]
+        self._frozen = [(name, each) for name, each in every if not each.requires_grad]
         parameters = [each for _, each in named]
         if not parameters or any(each.dtype != torch.float32 for each in parameters):
             raise Error("BAD_ARGUMENT", "a model needs parameters, and all of them float32")
@@ -143,6 +145,19 @@ class SharedOptimizer(torch.optim.Optimizer):
             step.expect(self.table, self._all_keys)
         self.publish()
         if not self._current:
+            self._pull()
+
+    def before_batch(self) -> None:
+        """A batch begins: what uses parameters without a call of the model has those of the job, too.
+
+        What the program has changed is left to the next `forward`, `step` or `refresh`.
+        """
+        if self._current or self._kept:
+            return
+        every = zip(self._parameters, self._known, strict=True)
+        if all(
+            each.dtype == torch.float32 and _same_bits(each.detach().cpu(), known) for each, known in every
+        ):
             self._pull()
 
     def before_load(self, loaded: set[int]) -> None:
@@ -270,6 +285,7 @@ class SharedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._warn_of_others()
         self.publish()
         keys, rows = [], []
         for parameter, own in zip(self._parameters, self._keys, strict=True):
@@ -285,6 +301,16 @@ class SharedOptimizer(torch.optim.Optimizer):
         if steps_of(self.client).current is None:
             self._pull()
         return loss
+
+    def _warn_of_others(self) -> None:
+        """Says once which parameters have gradients that this object does not take."""
+        others = [name for name, each in self._frozen if each.requires_grad and each.grad is not None]
+        if others:
+            self._frozen = []
+            text = f"a SharedOptimizer does not train parameter {', '.join(map(repr, others))}: it needed no "
+            text += "gradient when the SharedOptimizer was made. An optimizer of torch.optim can, or make "
+            text += "another SharedOptimizer"
+            warnings.warn(text, stacklevel=level_of_program())
 
     def _push(self, requests: list[Request]) -> None:
         check_options(self.param_groups[0])
@@ -332,6 +358,8 @@ class _Hooks:
     def register(self, model: nn.Module) -> None:
         """Has the model call this, and no optimizer whose place it takes."""
         self._model = weakref.ref(model)
+        if self.optimizer is not None:
+            steps_of(self.optimizer.client).dense.add(self)
         for each in _hooks_of(model):
             old, new = each.optimizer, self.optimizer
             if old is not None and new is not None and old.is_replaced(model, new):
@@ -348,6 +376,11 @@ class _Hooks:
         if self.optimizer is not None:
             self.optimizer.check_model(module)
             self.optimizer.before_forward()
+
+    def before_batch(self) -> None:
+        """A batch begins."""
+        if self.optimizer is not None:
+            self.optimizer.before_batch()
 
     def before_load(self, module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
         """A `load_state_dict` begins. That of a part has no prefix, or is one of the model."""

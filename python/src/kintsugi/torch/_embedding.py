@@ -56,7 +56,9 @@ class _Layer(Layer):
         return Lookup(self, [places_of(self.table, keys.reshape(-1))], ahead=ahead)
 
     def _leaf(self, keys: Tensor) -> Leaf:
-        lookup = self._begun.take(keys) or self._lookup(keys, ahead=False)
+        lookup = self._begun.take(keys)
+        if lookup is None or not lookup.is_of([keys.reshape(-1)]):
+            lookup = self._lookup(keys, ahead=False)
         return lookup.leaves([keys.device])[0]
 
 
@@ -144,11 +146,21 @@ class KintsugiEmbeddingBag(_Layer):
         **others: Any,
     ) -> None:
         refuse("KintsugiEmbeddingBag", others)
-        checked_mode(mode)
         table = name, dim, optimizer, initializer, seed, pool, policy
+        checked_mode(mode)
         super().__init__(client, *table, grad_scale, lr, fused, count_duplicates)
         self.mode = mode
         self.include_last_offset = flag(include_last_offset, "include_last_offset")
+
+    @property
+    def mode(self) -> Mode:
+        """The mode of all bags. @raises Error BAD_ARGUMENT: another one is set."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, given: Mode) -> None:
+        checked_mode(given)
+        self._mode: Mode = given
 
     @uncompiled
     def forward(

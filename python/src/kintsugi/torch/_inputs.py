@@ -51,6 +51,11 @@ def _plain(given: Any, what: str, code: str) -> Tensor:
     return given
 
 
+def _own(plain: Tensor, given: Any) -> Tensor:
+    """Values for `backward`: autograd does not know when a program changes an array meanwhile."""
+    return plain if plain is given else plain.clone()
+
+
 def keys_given(given: Any) -> Tensor:
     """Keys, a tensor of integers. @raises Error KEY_TYPE."""
     keys = _plain(given, "keys", "KEY_TYPE")
@@ -69,7 +74,7 @@ def bags_given(keys: Any, offsets: Any, include_last_offset: bool = False) -> tu
         if keys.dim() != 2:
             raise Error("LENGTH_MISMATCH", f"keys without offsets must have two dimensions, not {keys.dim()}")
         return keys, None
-    offsets = _plain(offsets, "offsets", "BAD_ARGUMENT")
+    offsets = _own(_plain(offsets, "offsets", "BAD_ARGUMENT"), offsets)
     if offsets.dtype not in _INTEGERS:
         raise Error("BAD_ARGUMENT", f"offsets must be integers, not {offsets.dtype}")
     if (keys.dim(), offsets.dim()) != (1, 1):
@@ -103,7 +108,7 @@ def weights_given(given: Any, keys: Tensor) -> Tensor | None:
     """Weights of keys as float32; gradients go through. @raises Error BAD_ARGUMENT, LENGTH_MISMATCH."""
     if given is None:
         return None
-    weights = _plain(given, "weights", "BAD_ARGUMENT")
+    weights = _own(_plain(given, "weights", "BAD_ARGUMENT"), given)
     if not weights.is_floating_point():
         raise Error("BAD_ARGUMENT", f"weights must be floats, not {weights.dtype}")
     if weights.shape != keys.shape:

@@ -17,8 +17,10 @@ from .._errors import Error
 from .._steps import steps_of
 from .._tables import Table
 from . import _watch
+from ._configs import refuse_later
 from ._inputs import client_of, rate_given
 from ._loading import load_rows
+from ._row_gradient import RowGradient, Shown, put
 from ._step_rows import StepRows
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,8 +57,8 @@ class _Weak:
 class Anchor(nn.Parameter):
     """A parameter without elements that stands for the rows of a layer in `model.parameters()`.
 
-    `requires_grad_` of the model reaches the layer by it. It has no gradient: the looks of PyTorch's own
-    helpers at it say what they are about to do without the rows.
+    `requires_grad_` of the model reaches the layer by it. Its gradient is that of the rows in a step for
+    programs and clips, and none for optimizers of PyTorch: they have no rows.
     """
 
     of = _Weak()
@@ -66,21 +68,49 @@ class Anchor(nn.Parameter):
     """The pass of `backward` in which fused gradients left, until somebody drops gradients."""
     is_copied = False
     """Whether `copy.deepcopy` has frozen the layer, and nobody has said since whether it learns."""
+    _shown: Shown
 
     @property
     def grad(self) -> Tensor | None:
-        """None, or without elements."""
-        _watch.look(self)
-        found: Tensor | None = _GRAD.__get__(self)
-        return found
+        """None, or the gradients of the rows in a step, flat; then it has more elements than the parameter.
+
+        @raises Error BAD_ARGUMENT.
+        """
+        reader = _watch.look(self)
+        layer, rows = self._rows()
+        if rows is None or reader is None:
+            found: Tensor | None = _GRAD.__get__(self)
+            return found
+        names = [table.name for table in layer.tables]
+        if isinstance(reader, list):
+            # A parameter that PyTorch's layers share is in a list once.
+            before = [each._rows() for each in reader[: _place(reader, self)] if isinstance(each, Anchor)]
+            theirs = {table.name for other, its in before if its is rows for table in other.tables}
+            names = [name for name in names if name not in theirs]
+        found = self._shown.of(layer, rows, names, alone=not isinstance(reader, list))
+        return found if found is None or isinstance(reader, list) else RowGradient.of(found)
 
     @grad.setter
     def grad(self, given: Tensor | None) -> None:
         self.left_in = None
         self.seen()
+        layer, rows = self._rows()
         if given is None:
             self.dropped(True)
+        elif rows is not None and given.numel() == 0:
+            self.dropped(False)
+            return
+        elif rows is not None:
+            put(layer, rows, [table.name for table in layer.tables], given)
+            return
         _GRAD.__set__(self, given)
+
+    def _rows(self) -> tuple[Any, StepRows | None]:
+        """The layer, and the rows whose gradients wait for a step; None: there are none."""
+        layer = self.of()
+        if layer is None:
+            return None, None
+        return layer, _rows_of_step(layer) or rows_of(layer)
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """As that of a tensor."""
@@ -93,42 +123,32 @@ class Anchor(nn.Parameter):
         if layer is not None:
             steps_of(layer.client).release()
 
-    def clipped(self, parameters: Any) -> None:
-        """PyTorch clips gradients of parameters, this one among them. It does not see rows.
+    def clipped(self, parameters: Any) -> bool:
+        """PyTorch clips gradients of parameters, this one among them. Whether it is to see those of rows.
 
         @raises Error BAD_ARGUMENT: the gradients of the rows have left.
         """
-        layer = self.of()
-        if layer is None or not self.requires_grad:
-            return
-        optimizer = optimizer_of(layer)
-        if optimizer is None:
-            if self.left_in is None:
-                return
+        layer, rows = self._rows()
+        if layer is None:
+            return False
+        if rows is None or (self.left_in is not None and optimizer_of(layer) is None):
+            if self.left_in is None or not self.requires_grad:
+                return False
             text = f"gradients of {layer} leave in backward (fused), and a clip cannot reach them: "
             steps_of(layer.client).drop()
             raise Error("BAD_ARGUMENT", text + "use a RowOptimizer")
-        rows = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        if isinstance(parameters, list) and not rows.isdisjoint(id(each) for each in parameters):
-            return
-        warnings.warn(
-            "a clip of torch does not see rows of a RowOptimizer: they are not in model.parameters(). "
-            "kintsugi.torch.clip_grad_norm_(model.parameters(), ...) clips both",
-            stacklevel=_watch.level_of_program(),
-        )
+        # A program may give parameters of a RowOptimizer beside those of the model.
+        own = {id(each.parameter) for each in rows.tables.values()}
+        return not isinstance(parameters, list) or own.isdisjoint(id(each) for each in parameters)
 
     def dropped(self, set_to_none: bool) -> None:
         """`zero_grad` of a model: it drops gradients of rows, too."""
         layer = self.of()
         if layer is None:
             return
-        optimizer = optimizer_of(layer)
-        if optimizer is not None:
-            optimizer.drop(layer.tables, set_to_none)
-            return
-        step = steps_of(layer.client).current
-        if step is not None and step.rows is not None:
-            step.rows.zero(set_to_none, layer.tables)
+        for its in (rows_of(layer), _rows_of_step(layer)):
+            if its is not None:
+                its.zero(set_to_none, layer.tables)
 
     def register_hook(self, hook: Any) -> Any:
         """As that of a tensor. It does not see gradients of rows, and a warning says so."""
@@ -145,6 +165,10 @@ class Anchor(nn.Parameter):
         """True. An optimizer asks when it takes a parameter."""
         _watch.asked(self)
         return bool(_IS_LEAF.__get__(self))
+
+
+def _place(every: list[Any], one: object) -> int:
+    return next((at for at, each in enumerate(every) if each is one), len(every))
 
 
 def _warn_of_hook(name: str) -> None:
@@ -237,6 +261,21 @@ class Layer(nn.Module):
             raise AttributeError(text + "assign(keys, rows), and to_embedding_bag(layer, keys=...) gives one")
         return super().__getattr__(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute. @raises Error BAD_ARGUMENT: one of PyTorch's layers that does nothing here."""
+        refuse_later(self, name)
+        super().__setattr__(name, value)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As that of a module. @raises Error BAD_ARGUMENT: `weight`."""
+        refuse_later(self, name)
+        super().register_parameter(name, param)
+
+    def register_buffer(self, name: str, *tensor: Any, **options: Any) -> None:
+        """As `register_parameter`."""
+        refuse_later(self, name)
+        super().register_buffer(name, *tensor, **options)
+
     @classmethod
     def from_pretrained(cls, *_: Any, **__: Any) -> Any:
         """@raises Error BAD_ARGUMENT: rows are those of a table."""
@@ -246,6 +285,7 @@ class Layer(nn.Module):
     def _anchor_of(self, data: Tensor, requires_grad: bool) -> None:
         self.anchor = Anchor(data, requires_grad=requires_grad)
         self.anchor.of = _Weak(self)
+        self.anchor._shown = Shown()
         self._own_anchor = [self.anchor]
 
     @property
@@ -329,21 +369,39 @@ class Taker(Protocol):
     """An optimizer that takes the gradients of layers."""
 
     rows: StepRows
+    layers: list[Layer]
     param_groups: list[dict[str, Any]]
-
-    def drop(self, tables: list[Table], set_to_none: bool) -> None:
-        """Drops gradients of some tables."""
 
 
 _optimizers: weakref.WeakKeyDictionary[Layer, weakref.ref[Taker]] = weakref.WeakKeyDictionary()
+_taken: weakref.WeakKeyDictionary[Layer, StepRows] = weakref.WeakKeyDictionary()
+"""Rows of the optimizers. Gradients stay when nobody has an optimizer any more, as those of PyTorch do."""
 
 
 def attach(layer: Layer, optimizer: Taker) -> None:
     """Gradients of the layer go to this optimizer from now on, as long as somebody has it."""
     _optimizers[layer] = weakref.ref(optimizer)
+    _taken[layer] = optimizer.rows
 
 
 def optimizer_of(layer: Layer) -> Taker | None:
     """The RowOptimizer that has the rows of a layer."""
     found = _optimizers.get(layer)
     return None if found is None else found()
+
+
+def rows_of(layer: Layer) -> StepRows | None:
+    """The rows that the last RowOptimizer of a layer has, or had when somebody had it."""
+    return _taken.get(layer)
+
+
+def _rows_of_step(layer: Layer) -> StepRows | None:
+    """Rows of the `kintsugi.torch.step` of this thread, where no RowOptimizer has those of the layer."""
+    step = steps_of(layer.client).current
+    found: StepRows | None = None if step is None or optimizer_of(layer) is not None else step.rows
+    return found
+
+
+def layers_with(rows: StepRows) -> list[Layer]:
+    """The layers whose last RowOptimizer has these rows."""
+    return [layer for layer, its in list(_taken.items()) if its is rows]

@@ -21,6 +21,7 @@ from ._layer import Layer
 from ._rows import MISSING
 from ._sightings import Occurrences
 from ._takers import Looked, check_anchor, refuse_accumulation, rows_for
+from ._watch import is_traced
 
 
 @dataclass
@@ -35,6 +36,11 @@ class Places:
     """Which of the unique keys is `MISSING`."""
     starts: Tensor
     """Where the keys of each row would begin, if keys were in the order of their rows."""
+
+    def has(self, keys: Tensor) -> bool:
+        """Whether these are the keys still: a program may have changed a tensor in place."""
+        given = keys.detach().to("cpu", torch.int64).numpy()
+        return np.array_equal(self.unique[self.inverse.cpu().numpy()], given)
 
     def occurrences(self) -> Occurrences:
         """How often each of the unique keys is there."""
@@ -81,12 +87,18 @@ class _Gathered(torch.autograd.Function):
 
 
 def places_of(table: Table, keys: Tensor) -> Places:
-    """Unique keys of a tensor with one dimension. @raises Error KEY_TYPE; BAD_ARGUMENT: in a transform."""
+    """Unique keys of a tensor with one dimension.
+
+    @raises Error KEY_TYPE; BAD_ARGUMENT: in a transform, or by make_fx.
+    """
     if keys.is_floating_point() or keys.is_complex() or keys.dtype == torch.bool:
         raise Error("KEY_TYPE", f"keys must be integers, not {keys.dtype}")
     if torch._C._functorch.peek_interpreter_stack() is not None:
         text = "a look-up within torch.func.grad, vmap and other transforms: look rows up before, and give "
         raise Error("BAD_ARGUMENT", text + "the transformed function what the layer has returned")
+    if is_traced():
+        text = "make_fx would keep the rows of these keys for all others: trace the plain module that "
+        raise Error("BAD_ARGUMENT", text + "kintsugi.torch.to_embedding_bag(layer, keys=...) gives")
     given = keys.detach().to("cpu", torch.int64).contiguous()
     ordered = np.sort(given.numpy())
     first = np.ones(len(ordered), np.bool_)
@@ -126,6 +138,10 @@ class Lookup:
             if not ahead:
                 steps.settle()
             self._pulled = layer.client.pull_async(requests)
+
+    def is_of(self, keys: Sequence[Tensor]) -> bool:
+        """Whether these are the keys of its tables, of one dimension."""
+        return all(place.has(each) for place, each in zip(self._places, keys, strict=True))
 
     def leaves(self, devices: Sequence[torch.device]) -> list[Leaf]:
         """The rows, one leaf per table. Their gradients go to whoever takes those of the layer.

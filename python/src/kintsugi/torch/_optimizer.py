@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,7 +20,7 @@ from .._steps import Counted, Request, steps_of
 from .._tables import Table
 from ._ddp import AVERAGED, LOOK, RANKS_SECONDS, STEP, Ranks
 from ._inputs import check_options
-from ._layer import Anchor, Layer, attach, optimizer_of, rate_of
+from ._layer import Anchor, Layer, attach, layers_with, optimizer_of, rate_of, rows_of
 from ._rows import Ints, TableRows
 from ._step_rows import StepRows
 
@@ -42,13 +42,16 @@ class RowOptimizer(torch.optim.Optimizer):
     `count_duplicates`, too. Each pushes its share of the keys, and all are durable when `step` returns.
     `timeout`: seconds that a rank waits for the others at these places.
 
+    Gradients that an earlier RowOptimizer of the layers has are those of this one from now on.
+
     >>> rows = kintsugi.torch.RowOptimizer(model)
     >>> loss_fn(model(x), y).backward()
     >>> rows.step()
     >>> rows.zero_grad()
 
     @raises Error UNKNOWN_TABLE: a table was dropped. BAD_ARGUMENT: there is no layer, or layers of two
-    clients; ranks have other tables, or differ in what they count. With a group looks at gradients and `step`
+    clients; ranks have other tables, or differ in what they count; an earlier one has gradients that are of
+    other layers, too, or of ranks. With a group looks at gradients and `step`
     raise BAD_ARGUMENT where ranks do not the same, TIMEOUT where one does not come, and UNREACHABLE where one
     has ended. Nothing of the step was pushed then, unless it is said at "the end of a step()". A RowOptimizer
     that has raised one of the last two is of no use any more.
@@ -67,6 +70,7 @@ class RowOptimizer(torch.optim.Optimizer):
             raise Error("BAD_ARGUMENT", f"a RowOptimizer needs layers of one client, not of {len(clients)}")
         self.client = next(iter(clients.values()))
         self.rows = StepRows(self.client)
+        self.rows.owner = weakref.ref(self)
         self.layers = layers
         groups: dict[str, dict[str, Any]] = {}
         _renew({table for layer in layers for table in layer.tables}, self.client)
@@ -98,9 +102,11 @@ class RowOptimizer(torch.optim.Optimizer):
         if group is not None:
             self._ranks = Ranks(group, sorted(self.rows.tables), sorted(self._counted), timeout)
             self.rows.synchronous = True
-            self.rows.before_add = self._refuse_late
-            self.rows.on_dropped = self._begin
-            self.rows.before_look = functools.partial(self._average, LOOK)
+            # Rows outlive this object where gradients are left.
+            self.rows.before_add = _weakly(self._refuse_late)
+            self.rows.on_dropped = _weakly(self._begin)
+            self.rows.before_look = _weakly(self._average, LOOK)
+        self._take_over()
         for layer in layers:
             attach(layer, self)
         copies = [layer for layer in layers if layer.own_anchor.is_copied]
@@ -109,6 +115,31 @@ class RowOptimizer(torch.optim.Optimizer):
                 f"{copies[0]} is a copy, and copies are frozen: this RowOptimizer does not change its rows. "
             )
             warnings.warn(text + "requires_grad_() of it has it learn, on the same rows", stacklevel=2)
+
+    def _take_over(self) -> None:
+        """Has the gradients that other RowOptimizers have of these layers. @raises Error BAD_ARGUMENT."""
+        others = {id(rows): rows for rows in map(rows_of, self.layers) if rows is not None}
+        for other in others.values():
+            its = [layer for layer in self.layers if rows_of(layer) is other]
+            names = {table.name for layer in its for table in layer.tables}
+            mixed = {table.name for layer in layers_with(other) if layer not in its for table in layer.tables}
+            with other.lock:
+                for name in sorted(names & other.tables.keys()):
+                    rows = other.tables[name]
+                    reason = ""
+                    if name in mixed:
+                        reason = "has gradients of other layers, too"
+                    elif self.rows.synchronous or other.synchronous:
+                        reason = "has gradients, and ranks average those of one RowOptimizer"
+                    if reason and rows.is_fresh:
+                        text = f"the RowOptimizer that table {name!r} has already {reason}: "
+                        left = "nobody has it any more, so call zero_grad() of the model before"
+                        text += left if other.is_left else "call its step() or zero_grad() before"
+                        raise Error("BAD_ARGUMENT", text)
+                    if not reason:
+                        self.rows.tables[name].take_over(rows)
+                        self.rows.origin = self.rows.origin or other.origin
+                        other.zero(True, [rows.table])
 
     def _refuse_late(self) -> None:
         if self._averaged:
@@ -164,10 +195,6 @@ class RowOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops all gradients. Rows that were looked up keep their values until `step`."""
         self.rows.zero(set_to_none)
-
-    def drop(self, tables: list[Table], set_to_none: bool) -> None:
-        """Drops the gradients of some tables, as `zero_grad` of a model does."""
-        self.rows.zero(set_to_none, tables)
 
     def _begin(self) -> None:
         """No gradient is left of those that ranks have averaged."""
@@ -252,6 +279,18 @@ class RowOptimizer(torch.optim.Optimizer):
         ranks.agree(self._steps, error)
 
 
+def _weakly(method: Callable[..., None], *given: Any) -> Callable[[], None]:
+    """A call of a method that does not keep its object."""
+    found = weakref.WeakMethod(method)
+
+    def call() -> None:
+        bound = found()
+        if bound is not None:
+            bound(*given)
+
+    return call
+
+
 def _renew(tables: Iterable[Table], client: Client) -> None:
     """Has these tables know the settings that they have now. @raises Error UNKNOWN_TABLE."""
     for table in tables:
@@ -306,9 +345,11 @@ def clip_grad_norm_(
             every[id(parameter)] = parameter
             continue
         layer = parameter.of()
-        if layer is None or not parameter.requires_grad:
+        if layer is None:
             continue
         optimizer = optimizer_of(layer)
+        if optimizer is None and not parameter.requires_grad:
+            continue
         if optimizer is None:
             text = f"{layer} has no RowOptimizer: its gradients cannot be clipped"
             steps_of(layer.client).drop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from ._dense import SharedOptimizer
 from ._inputs import rate_given
 from ._layer import Layer, Rate, optimizer_of
 from ._optimizer import RowOptimizer
+from ._watch import scaled_after, watch_loops
 
 Path = tuple[Any, ...]
 """Indexes, one in the other, that lead from a batch to a part of it."""
@@ -57,7 +59,8 @@ class Pipeline:
     `model`: called with all parts of a batch but the last. `loss_fn`: of its result and the last part, a
     scalar. `opt`: an optimizer, several, or None. Layers without a RowOptimizer among them are fused: their
     gradients leave in `backward`. `before_step`: called between `backward` and the steps, such as for a clip;
-    it needs a RowOptimizer for all layers. `device`: batches are moved there.
+    it needs a RowOptimizer for all layers, and a loss that a GradScaler has scaled needs it, to unscale.
+    `device`: batches are moved there.
     `prefetch`: batches whose rows are pulled in advance, as far as a layer's input is a part of the batch as
     it is. `in_flight`: pushes that may be on their way; so rows miss at most prefetch + in_flight updates of
     this process. `deterministic`: one after the other, with deterministic algorithms of PyTorch: the same
@@ -68,7 +71,7 @@ class Pipeline:
     ...     ...
 
     @raises Error BAD_ARGUMENT: the model has no layer of this package, or layers of two clients; `lr` or
-    `before_step` do not fit the layers.
+    `before_step` do not fit the layers; a layer has a RowOptimizer that is not in `opt`.
     """  # noqa: D205
 
     def __init__(
@@ -106,6 +109,7 @@ class Pipeline:
         if len(clients) != 1:
             raise Error("BAD_ARGUMENT", f"a model needs layers of one client, not of {len(clients)}")
         self.client: Client = next(iter(clients.values()))
+        self._check_takers()
         takers: list[Any] = self.optimizers
         taken = [layer for layer in self._layers if optimizer_of(layer) in takers]
         if before_step is not None and len(taken) < len(self._layers):
@@ -117,17 +121,30 @@ class Pipeline:
             raise Error(
                 "BAD_ARGUMENT", "lr is for layers without a RowOptimizer: set that of its param_groups"
             )
-        if lr is not None:
-            for layer in self._layers:
-                layer.lr = lr if layer.lr is None else layer.lr
+        self.lr = lr
+        watch_loops()
         self._paths: dict[int, Path] | None = None
         """Where in a batch the input of a layer is; None: no batch has been seen."""
+
+    def _check_takers(self) -> None:
+        """@raises Error BAD_ARGUMENT: a RowOptimizer that makes no step here has the gradients of a layer."""
+        # Packages such as Accelerate wrap optimizers.
+        wrapped = [getattr(each, "optimizer", None) for each in self.optimizers]
+        takers: list[Any] = [None, *self.optimizers, *wrapped]
+        learning = [layer for layer in self._layers if layer.own_anchor.requires_grad]
+        if any(optimizer_of(layer) not in takers for layer in learning):
+            gc.collect()  # what nobody has any more, but for cycles, takes nothing
+            for layer in learning:
+                if optimizer_of(layer) not in takers:
+                    text = f"{layer} has a RowOptimizer that is not in opt, so nobody would step its rows: "
+                    raise Error("BAD_ARGUMENT", text + "give it in opt, or have nobody hold it")
 
     def __call__(self, data: RangeDataset | Iterable[Any]) -> Iterator[Tensor]:
         """The loss of each batch, detached, when its gradients are on their way.
 
         At the end every push is durable. @raises Error, and what the model raises.
         """
+        self._check_takers()
         if isinstance(data, RangeDataset) and data.ranks is not None:
             text = "a Pipeline reads ahead, and the ranks of a group go from batch to batch together: "
             raise Error("BAD_ARGUMENT", text + "take the batches in a loop")
@@ -141,6 +158,7 @@ class Pipeline:
                 torch.use_deterministic_algorithms(True)
             for work, batch in self._ahead(works):
                 work.step.fused = True
+                work.step.lr = self.lr
                 loss = self._step(work, batch, pushes)
                 while len(pushes) > self.in_flight:
                     pushes.popleft().result()
@@ -190,10 +208,13 @@ class Pipeline:
             loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
         for opt in self.optimizers:
             opt.zero_grad()
+        scaled = scaled_after(loss)
         backward: Any = loss.backward
         backward()
         if self.before_step is not None:
             self.before_step()
+        elif scaled:
+            self._refuse_scaled()
         here = [opt for opt in self.optimizers if not isinstance(opt, (RowOptimizer, SharedOptimizer))]
         # Gradients of the others are a part of the push.
         with work.current():
@@ -206,6 +227,17 @@ class Pipeline:
         for opt in here:
             opt.step()
         return loss.detach()
+
+    def _refuse_scaled(self) -> None:
+        """@raises Error BAD_ARGUMENT: an optimizer would step gradients that a GradScaler has scaled."""
+        # Optimizers that packages such as Accelerate wrap step by the scaler.
+        if all(hasattr(each, "optimizer") for each in self.optimizers):
+            return
+        for opt in self.optimizers:
+            opt.zero_grad()
+        text = "a GradScaler has scaled the gradients, and a Pipeline steps its optimizers without it: call "
+        text += "scaler.unscale_(opt) of each in before_step, and zero_grad() of all where a gradient is not "
+        raise Error("BAD_ARGUMENT", text + "finite")
 
     @contextmanager
     def _traced(self, batch: Any) -> Iterator[None]:

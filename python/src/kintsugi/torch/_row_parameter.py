@@ -51,6 +51,10 @@ class RowParameter(nn.Parameter):
         """Whether a program has written into what `data` gave, by whatever way."""
         return any(not torch.equal(*(each.view(torch.int32) for each in pair)) for pair in self._given_out)
 
+    def forget(self) -> None:
+        """Values that `data` gave are of no step any more."""
+        self._given_out = ()
+
     def found(self, at: Ints) -> None:
         """Values have come from the job, at these positions."""
         for values, copy in self._given_out:
@@ -60,7 +64,7 @@ class RowParameter(nn.Parameter):
     def hold(self, values: Tensor, *, first: bool) -> None:
         """Has these values, keys x dim. `first`: of another step, so that what `data` gave is of none."""
         if first:
-            self._given_out = ()
+            self.forget()
         _DATA.__set__(self, values)
 
     @property

@@ -8,6 +8,7 @@ whose gradient is zero.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -33,6 +34,8 @@ MISSING = -1
 MAX_STEP_BYTES = 1 << 30
 """Most bytes of rows of a table in a step. Beyond, rows without gradients are forgotten when no graph of
 autograd has them; otherwise a look-up fails with LIMIT."""
+
+_generations = itertools.count()
 
 _ROWS: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 """Rows are these, whatever PyTorch's defaults are."""
@@ -66,13 +69,15 @@ class TableRows:
         """Learning rate of the layers, for steps without an optimizer object."""
         self.rated = False
         self.generation = 0
-        """Raised whenever positions change their keys."""
+        """Another one whenever positions change their keys; no two objects have the same."""
         self.stale = False
         """True when rows have changed at the job: the next look-up begins a step."""
         self._version = 0
         """Version of the parameter: it rises when a program writes values into it."""
         self.summed = False
         """Whether a gradient has come since a program has dropped them."""
+        self.layers: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Layers that have given gradients."""
         self._carried: tuple[Ints, Tensor, Counted] | None = None
         """Gradients of the step before that nobody has dropped: PyTorch would go on adding to them."""
         self._clear()
@@ -90,7 +95,7 @@ class TableRows:
         self._plain = False
         """True when these are 0, 1, 2 and so on."""
         self._buffer = torch.empty(0, self.table.dim, **_ROWS)
-        self.generation += 1
+        self.generation = next(_generations)
         self._set(0, None)
 
     def _look(self) -> None:
@@ -138,6 +143,14 @@ class TableRows:
                 gradient = torch.cat([gradient, gradient.new_zeros(more, self.table.dim)])
             self.gradient = gradient
 
+    def _touch(self) -> None:
+        """A program may have written a gradient of a key that had none, in place."""
+        gradient = self.gradient
+        if gradient is None or self.touched.all():
+            return
+        at = np.flatnonzero(~self.touched)
+        self.touched[at] = (gradient.detach()[torch.from_numpy(at)] != 0).any(1).numpy()
+
     @property
     def is_fresh(self) -> bool:
         """Whether gradients have come that no step has taken."""
@@ -162,6 +175,7 @@ class TableRows:
             return
         self.stale = False
         gradient = self.gradient
+        self._touch()
         if gradient is not None and self.touched.any():
             seen = self.seen.of(self.touched)
             self._carried = self.keys[self.touched], gradient[torch.from_numpy(self.touched)], seen
@@ -331,6 +345,22 @@ class TableRows:
         self.seen.add(at, None if counts is None else counts[order])
         self.touched[at] = True
 
+    def take_over(self, other: TableRows) -> None:
+        """Has the gradients of these rows of the table, which begin a step here. @raises Error."""
+        self.layers.update(other.layers)
+        keys, gradient, counts = other.gradients()
+        if len(keys) > 0:
+            self._carried = keys, gradient, counts
+            self.merge()
+
+    def forget_values(self) -> None:
+        """A child after a fork: values lie in memory that the parent uses again, so they are pulled again."""
+        self.known[:] = False
+        self._buffer = torch.full((len(self.keys), self.table.dim), float("nan"), **_ROWS)
+        gradient = self.gradient
+        self.parameter.forget()
+        self._set(len(self.keys), gradient)
+
     def zero(self, set_to_none: bool) -> None:
         """Drops gradients, or has those of this step be zero: those of the step before are none any more."""
         if set_to_none or self.stale:
@@ -358,6 +388,7 @@ class TableRows:
         if not self.stale:
             self.merge()
         gradient = self.gradient
+        self._touch()
         if gradient is None or not self.touched.any():
             return np.empty(0, np.int64), torch.empty(0, self.table.dim, **_ROWS), None
         gradient = gradient.detach()

@@ -148,7 +148,8 @@ def save(
     where it is the only trainer. Of several trainers one saves; what others had under way may be seen twice
     by the dense parameters after `load`, and never by the rows.
 
-    `name`: of what is kept; the table is `NAME-saved`. `checkpoint`: without, it survives lost PS only.
+    `name`: of what is kept; the table is `NAME-saved`. The last call with `every` of a name counts.
+    `checkpoint`: without, it survives lost PS only.
 
     @raises Error BAD_ARGUMENT (the job has no place for checkpoints; an object is of another kind, or holds
     what `load` does not read), and as `Client.push` and `Client.checkpoint`.
@@ -173,7 +174,7 @@ def save(
         if finished % every == 0:
             _save(client, model, parts, name, checkpoint)
 
-    data.on_range = on_range
+    data.on_range[name] = on_range
     return None
 
 

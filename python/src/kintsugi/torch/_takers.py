@@ -21,7 +21,14 @@ from ._layer import Anchor, Layer, optimizer_of, rate_of
 from ._rows import Ints
 from ._sightings import Occurrences
 from ._step_rows import StepRows, rows_changed, waiting
-from ._watch import current_pass, is_functional, is_grad_call, is_scaled, level_of_program
+from ._watch import (
+    current_pass,
+    is_functional,
+    is_grad_call,
+    is_scaled,
+    level_of_program,
+    watch_loops,
+)
 
 
 def _warn_of_ranks(layer: Layer) -> None:
@@ -75,6 +82,8 @@ class Looked:
         if rows is None or not rows.synchronous:
             _warn_of_ranks(self.layer)
         if rows is None:
+            if self.step is not None:
+                self.step.looked.add(self)
             return
         if rows.synchronous and self.step is not None and self.step.members is None:
             text = (
@@ -95,6 +104,8 @@ class Looked:
         @raises Error BAD_ARGUMENT: nobody takes it, or it would be a wrong one.
         """
         layer = self.layer
+        if self.step is not None:
+            self.step.looked.discard(self)
         if is_grad_call(node):
             text = (
                 "torch.autograd.grad gives no gradients of rows: leave the parameters of layers out of its "
@@ -115,7 +126,8 @@ class Looked:
         gradient = gradient.cpu().contiguous()
         optimizer = optimizer_of(layer)
         if optimizer is not None:
-            self._add(optimizer.rows, gradient)
+            if optimizer.rows.of(self.table).parameter.requires_grad:
+                self._add(optimizer.rows, gradient)
         elif self.step is not None and self.step.rows is not None:
             self._check_scaler()
             self._rate(self.step.rows)
@@ -132,6 +144,8 @@ class Looked:
         leaving = [steps.fused.get(current_pass()), steps.held, self.step]
         if any(each is not None and each.has_fused(self.table) for each in leaving):
             self._refuse_both()
+        if self.step is not None and self.step.rows not in (None, rows):
+            self.step.elsewhere.append((rows, self.table.name))
         with rows.lock:
             if rows.before_add is not None:
                 rows.before_add()
@@ -142,6 +156,7 @@ class Looked:
                     raise Error("BAD_ARGUMENT", text)
                 rows.origin = self.step
             of_table = rows.of(self.table)
+            of_table.layers.add(self.layer)
             of_table.add(self.unique, self.at, self.generation, self.missing, gradient, self.seen)
 
     def _rate(self, rows: StepRows) -> None:
@@ -171,9 +186,11 @@ class Looked:
         self._check_accumulation(number)
         rate = rate_of(self.layer.lr)
         if self.step is not None:
+            rate = rate_of(self.step.lr) if self.layer.lr is None else rate
             self._give(self.step, gradient, rate)
             return
         steps = steps_of(self.layer.client)
+        steps.refuse_elsewhere()
         step = steps.fused.get(number)
         if step is None:
             # Gradients that are left are those of a pass that has failed.
@@ -261,6 +278,16 @@ def refuse_accumulation(layer: Layer) -> None:
     raise Error("BAD_ARGUMENT", text)
 
 
+def _refuse_left(step: Step) -> None:
+    """@raises Error BAD_ARGUMENT: a RowOptimizer has gradients of this step, and has not stepped."""
+    for rows, name in step.elsewhere:
+        # A GradScaler leaves gradients that are not finite without a step.
+        if rows.tables[name].is_fresh and rows.is_finite:
+            text = f"gradients of table {name!r} would not be pushed: its RowOptimizer has them. Within "
+            text += "kintsugi.torch.step call its step(), or have nobody hold it: layers need none here"
+            raise Error("BAD_ARGUMENT", text)
+
+
 @contextmanager
 def step(client: Client) -> Iterator[None]:
     """One step of a loop without an optimizer object: look-ups of this thread within it share their rows.
@@ -272,11 +299,14 @@ def step(client: Client) -> Iterator[None]:
     >>> with kintsugi.torch.step(client):
     ...     loss_fn(model(x), y).backward()
 
-    @raises Error BAD_ARGUMENT: one is in another, or in a batch of a RangeDataset, which is a step already.
+    @raises Error BAD_ARGUMENT: one is in another, or in a batch of a RangeDataset, which is a step already;
+    a RowOptimizer of a layer has gradients of it, and has made no step.
     """
     steps = steps_of(client)
     if steps.current is not None:
         raise Error("BAD_ARGUMENT", "there is a step already: a batch of a data set is one, and none nests")
+    steps.refuse_elsewhere()
+    watch_loops()
     mine = Step()
     rows = mine.rows = StepRows(client)
     steps.current = mine
@@ -290,6 +320,7 @@ def step(client: Client) -> Iterator[None]:
                 requests.append(request)
                 rates.append(rows.tables[name].lr)
         rows.refuse_others([each.table.name for each in requests])
+        _refuse_left(mine)
         mine.closed = True
         steps.push(requests, rates)
         rows.end()

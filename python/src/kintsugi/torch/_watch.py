@@ -29,8 +29,8 @@ class Watched(Protocol):
     def seen(self) -> None:
         """Gradients were looked at or dropped."""
 
-    def clipped(self, parameters: Any) -> None:
-        """A helper of PyTorch is about to clip the gradients of these parameters."""
+    def clipped(self, parameters: Any) -> bool:
+        """A helper of PyTorch is about to clip the gradients of these parameters. Whether it sees rows."""
 
     def dropped(self, set_to_none: bool) -> None:
         """`zero_grad` of a model drops gradients."""
@@ -43,6 +43,8 @@ _CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_", "_clip_grads_with_nor
 """Functions that look at gradients of parameters to clip them; the last one is a part of the first, too."""
 _STATELESS = "torch.nn.utils.stateless"
 _NOT_PROGRAM = ("torch", __name__.split(".")[0])
+_PROGRAM = "a program"
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 _scaled: set[int] = set()
 """Passes of `backward` of a loss that a GradScaler has scaled, by the number that autograd gives them."""
 
@@ -53,9 +55,13 @@ def current_pass() -> int:
     return number
 
 
-def look(anchor: Watched) -> None:
-    """Somebody reads the gradient of an anchor. @raises Error BAD_ARGUMENT: it clips what has left."""
-    frame = sys._getframe(2)
+def look(anchor: Watched) -> Any:
+    """Somebody reads the gradient of an anchor. Who: None for what has no rows, such as an optimizer; for a
+    clip the parameters that it has, if it has a list of them.
+
+    @raises Error BAD_ARGUMENT: it clips what has left.
+    """  # noqa: D205
+    reader = frame = sys._getframe(2)
     # A comprehension has a frame of its own before Python 3.12.
     for _ in range(2):
         name, module = frame.f_code.co_name, frame.f_globals.get("__name__")
@@ -64,21 +70,29 @@ def look(anchor: Watched) -> None:
             anchor.left_in = None
             if module == "torch.nn.modules.module":
                 anchor.dropped(bool(frame.f_locals.get("set_to_none", True)))
+                return None
             break
         if name in _CLIPS and module == "torch.nn.utils.clip_grad":
-            if not (name == "_clip_grads_with_norm_" and _is_part_of_clip(frame)):
-                anchor.clipped(frame.f_locals.get("parameters"))
-            return
+            parameters = frame.f_locals.get("parameters")
+            if not anchor.clipped(parameters):
+                return None
+            return parameters if isinstance(parameters, list) else _PROGRAM
         if frame.f_back is None:
             break
         frame = frame.f_back
     anchor.seen()
+    return None if _is_in(reader, _NOT_PROGRAM) or _is_in_optimizer(reader) else _PROGRAM
 
 
-def _is_part_of_clip(frame: FrameType) -> bool:
-    """Whether a `clip_grad_norm_`, which has looked before, calls this; a decorator may be between."""
-    callers = (frame.f_back, frame.f_back and frame.f_back.f_back)
-    return any(each is not None and each.f_code.co_name == "clip_grad_norm_" for each in callers)
+def _is_in(frame: FrameType, packages: tuple[str, ...]) -> bool:
+    return frame.f_globals.get("__name__", "").split(".")[0] in packages
+
+
+def _is_in_optimizer(frame: FrameType | None) -> bool:
+    """Whether this is a method of an optimizer, of whatever package. A closure that it calls is a program."""
+    while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
+        frame = frame.f_back
+    return frame is not None and isinstance(frame.f_locals.get("self"), torch.optim.Optimizer)
 
 
 def level_of_program() -> int:
@@ -98,6 +112,29 @@ def asked(anchor: Watched) -> None:
 def is_scaled() -> bool:
     """Whether the pass of `backward` that runs is of a loss that a GradScaler has scaled."""
     return current_pass() in _scaled
+
+
+def scaled_after(loss: Tensor) -> list[int]:
+    """Has the number of the next pass of `backward` of a loss, once it has ended, if it was a scaled one."""
+    found: list[int] = []
+
+    def end(number: int) -> None:
+        if number in _scaled:
+            found.append(number)
+
+    def begin(gradient: Tensor) -> None:  # noqa: ARG001
+        # The engine calls this before what `_note` gives it, which is later in the pass.
+        torch.autograd.Variable._execution_engine.queue_callback(functools.partial(end, current_pass()))
+
+    register: Any = loss.register_hook
+    register(begin)
+    return found
+
+
+def is_traced() -> bool:
+    """Whether `make_fx` records what is computed."""
+    keys: Any = getattr(torch._C, "_TorchDispatchModeKey", None)
+    return keys is not None and torch._C._get_dispatch_mode(keys.PROXY) is not None
 
 
 def is_functional() -> bool:
