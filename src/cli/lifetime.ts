@@ -1,8 +1,10 @@
 /**
- * How a role's process ends: by SIGTERM or SIGINT, cleanly; or, when a launcher started it, with its
+ * How a role's process ends: by SIGTERM or SIGINT, in order; or, when a launcher started it, with its
  * launcher. The launcher holds the other end of standard input, so that even a SIGKILL of the launcher is
  * noticed and leaves no role behind.
  */
+import { constants } from 'node:os';
+
 export const LIFELINE_ENV = 'KINTSUGI_LIFELINE';
 
 /** Exits when standard input ends, if a launcher asked for it. Call it first, before anything can block. */
@@ -34,6 +36,18 @@ export function stopSignal(): Promise<NodeJS.Signals> {
     };
     process.on('SIGTERM', stop).on('SIGINT', stop);
   });
+}
+
+/**
+ * Ends the process by the signal that told it to, as a program without a handler ends: whoever waits for it
+ * sees that its work is not done.
+ */
+export async function endBy(signal: NodeJS.Signals): Promise<never> {
+  await new Promise<void>((resolve) => process.stderr.write('', () => resolve()));
+  process.removeAllListeners(signal);
+  process.kill(process.pid, signal);
+  // The first process of a container is not ended by it.
+  process.exit(128 + constants.signals[signal]);
 }
 
 /** `ended` rejects when `end` is called: a role that cannot go on. It may be called before anybody waits. */

@@ -25,6 +25,7 @@ import {
 } from './flags.js';
 import { failure, followLauncher, stopSignal } from './lifetime.js';
 import { withLimits } from './limits.js';
+import { sizeOrAuto, usualMemory } from './memory.js';
 import { runProcesses } from './processes.js';
 import { duration, integer, part, size } from './values.js';
 
@@ -36,7 +37,7 @@ interface PsFlags extends SharedFlags {
   hostLabel?: string;
   name?: string;
   standby: boolean;
-  memory: number;
+  memory?: number;
   recoveryRate: number;
   moveRate: number;
   backgroundShare: number;
@@ -59,8 +60,8 @@ async function leave(ps: RunningPs, timeoutMs: number, log: Logger): Promise<voi
   log.info('ps.drained');
 }
 
-async function run({ processes, ...flags }: PsFlags): Promise<void> {
-  if (processes !== undefined) return runProcesses({ ...flags, processes });
+async function run({ processes, memory = usualMemory(), ...flags }: PsFlags): Promise<void> {
+  if (processes !== undefined) return runProcesses({ ...flags, memory, processes });
   followLauncher();
   tuneV8();
   const stopped = stopSignal();
@@ -81,7 +82,7 @@ async function run({ processes, ...flags }: PsFlags): Promise<void> {
     metricsToken: metricsTokenOf(flags),
     metricsPerShard: flags.metricsPerShard,
     tls: roleTlsOf(flags),
-    memoryBytes: flags.memory,
+    memoryBytes: memory,
     policy: {
       ...flags.limit,
       recoveryRate: flags.recoveryRate,
@@ -133,9 +134,11 @@ export function registerPs(program: Command): void {
     )
     .option('--standby', 'join without shards, to take over from a lost node', false)
     .addOption(
-      new Option('--memory <size>', 'limit for tables and parity')
-        .argParser(size('--memory'))
-        .default(0, '0, no limit'),
+      new Option(
+        '--memory <size>',
+        'limit for tables and parity; auto: what the limit of the container leaves (default: ' +
+          '$KINTSUGI_MEMORY, else 0, no limit)',
+      ).argParser(sizeOrAuto('--memory')),
     )
     .option(
       '--recovery-rate <size>',

@@ -60,6 +60,7 @@ interface SchedulerFlags extends SharedFlags, CheckpointFlags {
   advertise?: string;
   jobUid?: string;
   foreignState?: ForeignChoice;
+  mustResume?: true;
   removeState?: string | true;
   balanceJoining: boolean;
   limit: Partial<SchedulerPolicy>;
@@ -110,6 +111,14 @@ function ownerOf({ jobUid, foreignState }: SchedulerFlags): JobOwner | undefined
   return uid === undefined ? undefined : { uid, foreign };
 }
 
+/** Whether somebody knows that the job has begun. @throws BAD_ARGUMENT */
+function mustResumeOf({ mustResume }: SchedulerFlags): boolean {
+  const told = process.env.KINTSUGI_MUST_RESUME || 'no';
+  if (told !== 'yes' && told !== 'no')
+    throw new KintsugiError('BAD_ARGUMENT', `KINTSUGI_MUST_RESUME is yes or no, not "${told}"`);
+  return mustResume ?? told === 'yes';
+}
+
 async function run(flags: SchedulerFlags): Promise<void> {
   followLauncher();
   tuneV8();
@@ -126,6 +135,7 @@ async function run(flags: SchedulerFlags): Promise<void> {
   const tls = roleTlsOf(flags);
   const log = loggerOf(flags, { role: 'scheduler', name: 'scheduler' });
   const owner = ownerOf(flags);
+  const mustResume = mustResumeOf(flags);
   const store = storeOf(flags);
   const { ended: failed, end } = failure();
   const starting = startScheduler({
@@ -138,6 +148,7 @@ async function run(flags: SchedulerFlags): Promise<void> {
     store,
     job: randomUUID(),
     owner,
+    mustResume,
     nodes,
     pools,
     policy: { ...flags.limit, balanceJoining: flags.balanceJoining },
@@ -199,6 +210,11 @@ export function registerScheduler(program: Command): void {
         'the state of another job: refuse it, adopt it, or discard it and begin anew (default: ' +
           '$KINTSUGI_FOREIGN_STATE, else refuse)',
       ).choices(FOREIGN_CHOICES),
+    )
+    .option(
+      '--must-resume',
+      'the job has begun: end where its state is gone, and begin nothing anew (default: ' +
+        '$KINTSUGI_MUST_RESUME is yes)',
     )
     .option(
       '--remove-state [places]',

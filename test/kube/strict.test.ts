@@ -133,6 +133,10 @@ onKubernetes(
           ],
         ];
         for (const [given, says] of refusals) expect(await create(given)).toContain(says);
+        const none = { replicas: 2, minReplicas: 0, maxReplicas: 4 };
+        const says = 'autoscale of worker needs a worker.minReplicas of at least 1';
+        expect(await create({ worker: none, autoscale: { roles: ['worker'] } })).toContain(says);
+        expect(await create({ worker: none })).toBe('accepted');
         for (const ps of [{ minReplicas: 6, maxReplicas: 8 }, { maxReplicas: 3 }, { replicas: 3 }])
           expect(await create({ ps })).toBe('accepted');
       },
@@ -146,6 +150,32 @@ onKubernetes(
         for (const role of ['scheduler', 'ps', 'worker'])
           expect(await create({ [role]: { template } })).toContain('a template has no restartPolicy');
         expect(await create({ worker: { restartPolicy: 'OnFailure' } })).toBe('accepted');
+      },
+      MINUTES,
+    );
+
+    it(
+      'the container of the role has nothing in a template that the operator relies on',
+      async () => {
+        const withContainer = (name: string, fields: object, init: object[] = []) => ({
+          template: { spec: { containers: [{ name, ...fields }], initContainers: init } },
+        });
+        const fields = [
+          { command: ['node', 'train.mjs'] },
+          { args: ['ps', '--memory', '1Gi'] },
+          { restartPolicy: 'Always' },
+          { terminationMessagePath: '/tmp/words' },
+          { terminationMessagePolicy: 'File' },
+        ];
+        for (const each of fields) {
+          for (const role of ['scheduler', 'ps', 'worker'])
+            expect(await create({ [role]: withContainer('kintsugi', each) })).toContain(
+              'the container "kintsugi" of a template has no command',
+            );
+          expect(await create({ ps: withContainer('side', { image: 'side:1', ...each }) })).toBe('accepted');
+        }
+        const sidecar = [{ name: 'log', image: 'log:1', restartPolicy: 'Always' }];
+        expect(await create({ ps: withContainer('kintsugi', { image: 'x:1' }, sidecar) })).toBe('accepted');
       },
       MINUTES,
     );

@@ -1,6 +1,6 @@
 /** Places and states of all shards: pure functions of the map and of the scheduler's status. */
 import type { JobSnapshot } from '../../library/client/observe.js';
-import { type ClusterMap, type Group, isInUse, mirrorOf, type PeerId } from '../../protocol/map.js';
+import { type FrozenMap, type Group, isInUse, mirrorOf, type PeerId } from '../../protocol/map.js';
 import type { JobStatus, NodeStatus, RecoveryStats } from '../../protocol/messages.js';
 import {
   CELL_STATES,
@@ -15,7 +15,7 @@ import {
 
 /** The newest map and the newest status of the job. */
 export interface SeenJob {
-  map: ClusterMap;
+  map: FrozenMap;
   status: JobStatus;
 }
 
@@ -74,7 +74,7 @@ export class Filling {
 }
 
 /** Ids of groups that cannot lose r nodes, by the reasons of the status: "embedding group 3: ...". */
-function flawedGroups(map: ClusterMap, { reasons }: JobStatus): Set<number> {
+function flawedGroups(map: FrozenMap, { reasons }: JobStatus): Set<number> {
   const first = new Map(map.pools.map((pool) => [pool.name, pool.firstGroup]));
   const flawed = new Set<number>();
   for (const reason of reasons) {

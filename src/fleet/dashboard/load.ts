@@ -3,7 +3,7 @@
 import type { JobSnapshot } from '../../library/client/observe.js';
 import { type JobRates, type OpRates, ratesBetween } from '../../library/observe/rates.js';
 import { goodputOf } from '../../protocol/goodput.js';
-import type { ClusterMap } from '../../protocol/map.js';
+import type { FrozenMap } from '../../protocol/map.js';
 import type { DatasetStatus, SetAside } from '../../protocol/samples.js';
 
 /** Rates of all pulls, or of all pushes. */
@@ -187,7 +187,7 @@ export function nodeLoads(history: readonly JobSnapshot[]): Record<number, Shown
 }
 
 /** The shards with most requests, the busiest first; undefined before there are two snapshots. */
-export function hotShards(history: readonly JobSnapshot[], map: ClusterMap): HotShard[] | undefined {
+export function hotShards(history: readonly JobSnapshot[], map: FrozenMap): HotShard[] | undefined {
   const earlier = before(history, SPAN_MS);
   const now = history.at(-1);
   if (!earlier || !now) return undefined;

@@ -8,7 +8,7 @@ import { parseCode } from '../../core/placement/job.js';
 import { isOptimizerKind } from '../../engine/optimizers.js';
 import type { JobSnapshot } from '../../library/client/observe.js';
 import { ratesBetween } from '../../library/observe/rates.js';
-import type { ClusterMap } from '../../protocol/map.js';
+import type { FrozenMap } from '../../protocol/map.js';
 import { rowBytes } from '../planner/memory.js';
 import { type CandidateSize, candidate } from '../planner/plan.js';
 import { checkQuestion, type PlanQuestion } from '../planner/question.js';
@@ -46,7 +46,7 @@ const PRICE = { core: 0.03, gib: 0.004 };
 const GIB = 2 ** 30;
 
 /** Undefined: there are no rows to plan for, or the planner has no answer for such a job. */
-export function outlookOf(earlier: JobSnapshot, now: JobSnapshot, map: ClusterMap): OutlookView | undefined {
+export function outlookOf(earlier: JobSnapshot, now: JobSnapshot, map: FrozenMap): OutlookView | undefined {
   const pool = map.pools[0];
   const main = mainTables(now);
   if (!pool || !main) return undefined;

@@ -9,7 +9,7 @@ import { Dataset } from '../../library/client/dataset.js';
 import type { JobSnapshot } from '../../library/client/observe.js';
 import { Observer } from '../../library/observe/observer.js';
 import { statusIn } from '../../library/tools/scaling.js';
-import type { ClusterMap } from '../../protocol/map.js';
+import type { FrozenMap } from '../../protocol/map.js';
 import type { JobStatus, PlanStatus } from '../../protocol/messages.js';
 import { unfitProblem } from '../../protocol/saving.js';
 import { Filling, hostsOf, jobOf, recoveriesOf, type SeenJob, WholeParities } from './cells.js';
@@ -182,7 +182,7 @@ export class PageWatch implements SnapshotSource {
   }
 
   /** Makes the load by what the observer has seen. */
-  private reckon({ history }: Observer, map: ClusterMap): void {
+  private reckon({ history }: Observer, map: FrozenMap): void {
     this.counted = countedOf(history, map);
     this.tables.look(tablesOf(history));
   }
@@ -269,7 +269,7 @@ function isQuiet({ redundancy, scaling, saving, restoring }: JobStatus): boolean
 
 type Counted = Pick<View, 'load' | 'nodeLoads' | 'hot'>;
 
-function countedOf(history: readonly JobSnapshot[], map: ClusterMap): Counted {
+function countedOf(history: readonly JobSnapshot[], map: FrozenMap): Counted {
   return {
     load: loadOf(history),
     nodeLoads: nodeLoads(history),

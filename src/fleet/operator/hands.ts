@@ -7,6 +7,7 @@ import { type Api, ApiError, hasStatus } from './api/api.js';
 import { type ResourceKind, resourceOf } from './api/resources.js';
 import { JobEvents } from './events.js';
 import type { KubeNode, KubeObject, ObjectManifest, Pod } from './objects.js';
+import { isOfEarlier } from './ownership.js';
 import { isGone } from './reconcile/apart.js';
 import { INDEX_LABEL, JOB_LABEL, ownerOf, REDUNDANT_GATE } from './reconcile/names.js';
 import type { Action } from './reconcile/observed.js';
@@ -275,7 +276,7 @@ export class Hands {
 
   /**
    * An apply takes over what is there under that name, and it would go with the job. So an object that does
-   * not say that it is of a job of this name is left alone.
+   * not say that it is of a job of this name is left alone, and so is one of an earlier job of this name.
    * @throws a refusal
    */
   private async notForeign(job: TrainingJob, object: ObjectManifest): Promise<void> {
@@ -283,8 +284,10 @@ export class Hands {
     if (kind === undefined) return;
     const { namespace, name } = object.metadata;
     try {
-      const { metadata } = await this.options.api.get(kind, namespace, name);
-      if (metadata.labels?.[JOB_LABEL] === job.metadata.name) return;
+      const there = await this.options.api.get(kind, namespace, name);
+      if (isOfEarlier(there, job))
+        throw new ApiError(409, FOREIGN, `the ${object.kind} of this name is of an earlier job of this name`);
+      if (there.metadata.labels?.[JOB_LABEL] === job.metadata.name) return;
     } catch (error) {
       if (hasStatus(error, 404)) return;
       throw error;

@@ -89,9 +89,12 @@ async function changePlan(client: Client, plan: PlanReport | null): Promise<void
 
 function reportOf(status: JobStatus, progress: JobReport['progress']): JobReport {
   const plan = status.saving?.find(({ name }) => name === CHECKPOINT_PLAN);
-  const last = plan?.last;
+  const { last, failure } = plan ?? {};
   return {
     plan: plan ? { url: plan.url, everySeconds: plan.everyMs / 1000, keep: plan.keep } : null,
+    ...(failure
+      ? { checkpointProblem: `checkpoint ${failure.number}: ${failure.code}: ${failure.message}` }
+      : {}),
     redundancy: status.redundancy,
     reasons: status.reasons,
     nodes: status.nodes.map(({ name, alive }) => ({ name, alive })),

@@ -57,7 +57,9 @@ export interface Container {
   volumeMounts?: { name: string; mountPath: string }[];
   securityContext?: object;
   readinessProbe?: object;
+  terminationMessagePath?: string;
   terminationMessagePolicy?: string;
+  restartPolicy?: string;
 }
 
 export interface PodSpec {

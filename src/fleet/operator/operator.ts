@@ -11,14 +11,16 @@ import { type AutoscaledJob, JobAutoscale } from './autoscale.js';
 import { Hands, isMaking, isRefusal } from './hands.js';
 import { JobLink, type JobLinkOptions } from './link.js';
 import type { KubeNode, KubeObject, Pod } from './objects.js';
+import { isOfEarlier, isOfName, isPodOf, ownedBy } from './ownership.js';
 import { WorkQueue } from './queue.js';
 import { isOutOfService } from './reconcile/apart.js';
+import { stateClaim } from './reconcile/fixtures.js';
 import { JOB_LABEL, ROLE_LABEL, runOf, SCHEDULER_PORT, secretName } from './reconcile/names.js';
 import type { ObservedJob } from './reconcile/observed.js';
 import { isInUse } from './reconcile/queueing.js';
 import { isReclaimed } from './reconcile/reclaim.js';
-import { reconcile } from './reconcile/reconcile.js';
-import { REMOVAL_ROLE } from './reconcile/remains.js';
+import { hasPods, reconcile } from './reconcile/reconcile.js';
+import { isRemoval } from './reconcile/remains.js';
 import { withoutJob } from './reconcile/scaling/lone.js';
 import { hasEnded } from './reconcile/status.js';
 import { accessOf } from './secrets.js';
@@ -72,9 +74,6 @@ const OWNED = [
 ];
 /** Kinds of Kueue that say what an admission means for Pods, and how urgent a job is. */
 const OF_KUEUE = ['ResourceFlavor', 'WorkloadPriorityClass'] as const;
-
-const ownedBy = ({ metadata }: KubeObject, job: TrainingJob): boolean =>
-  metadata.ownerReferences?.some(({ uid }) => uid === job.metadata.uid) ?? false;
 
 const keyOf = ({ metadata }: KubeObject): string => `${metadata.namespace}/${metadata.name}`;
 
@@ -234,17 +233,23 @@ export class Operator {
     const job = this.jobs.get(namespace, name);
     await this.releaseStrays(namespace, name, job);
     if (!job) return this.orphans(namespace, name);
-    const pods = this.pods.ofJob(namespace, name).filter((pod) => ownedOrScheduled(pod, job));
+    const pods = this.pods.ofJob(namespace, name).filter((pod) => isPodOf(pod, job));
     const link = await this.linkOf(key, job, pods);
     await this.autoscaleOf(key, job, link);
+    const secret = await this.ownerOfSecret(job);
+    const owned = [...this.owned.values()].flatMap((one) =>
+      one.ofJob(namespace, name).filter((object) => ownedBy(object, job)),
+    );
     const observed: ObservedJob = {
-      ...{ now: this.now(), job, pods, nodes: this.nodes.all() },
-      owned: [...this.owned.values()].flatMap((one) =>
-        one.ofJob(namespace, name).filter((object) => ownedBy(object, job)),
-      ),
+      ...{ now: this.now(), job, pods, nodes: this.nodes.all(), owned },
       extras: new Set([...this.owned.values()].filter((one) => one.exists).map(({ kind }) => kind)),
       operatorNamespace: this.options.ownNamespace,
-      secret: await this.hasSecret(job),
+      secret: secret === 'own',
+      earlier: [
+        ...this.leftBefore(job),
+        ...(await this.claimBefore(job, owned)),
+        ...(secret === 'earlier' ? [`Secret ${secretName(job)}`] : []),
+      ],
       ...{ report: link?.report, asked: link?.asked, saved: link?.saved, told: link?.told },
       ...{ planned: link?.planned, heardAt: link?.heardAt, asking: link !== undefined && !link.looked },
       ...{ refusals: this.hands.refusals.of(job), attempted: this.hands.refusals.attempted(job) },
@@ -293,16 +298,52 @@ export class Operator {
     return this.scalers.flatMap((one) => one.all().filter(mine));
   }
 
-  /** Whether the job's own Secret is there. Once it was seen, it is not looked for again. */
-  private async hasSecret(job: TrainingJob): Promise<boolean> {
-    const { uid = '', namespace = '' } = job.metadata;
-    if (job.spec.auth || hasEnded(job.status) || this.secrets.has(uid)) return true;
+  /**
+   * Objects of an earlier job of the same name, each as kind and name. Its Workload has another name, and
+   * goes when its Pods have gone.
+   */
+  private leftBefore(job: TrainingJob): string[] {
+    const { namespace, name } = job.metadata;
+    return [...this.owned.values()]
+      .filter(({ kind }) => kind !== 'Workload')
+      .flatMap((one) => one.ofJob(namespace, name).filter((object) => isOfEarlier(object, job)))
+      .map(({ kind, metadata }) => `${kind} ${metadata.name}`);
+  }
+
+  /**
+   * The claim for the state of an earlier job of the same name, as kind and name, if it goes with the
+   * StatefulSet of that one. A scheduler would begin on it, and lose it.
+   */
+  private async claimBefore(job: TrainingJob, owned: readonly KubeObject[]): Promise<string[]> {
+    const { namespace = '' } = job.metadata;
+    const claim = stateClaim(job);
+    if (claim === undefined || hasPods(job) || hasEnded(job.status)) return [];
     try {
-      await this.options.api.get('Secret', namespace, secretName(job));
-      this.secrets.add(uid);
-      return true;
+      const { metadata } = await this.options.api.get('PersistentVolumeClaim', namespace, claim);
+      const isMine = (uid: string) => owned.some((object) => object.metadata.uid === uid);
+      const goes = metadata.ownerReferences?.some(({ kind, uid }) => kind === 'StatefulSet' && !isMine(uid));
+      return goes || metadata.deletionTimestamp !== undefined ? [`PersistentVolumeClaim ${claim}`] : [];
     } catch (error) {
-      if (hasStatus(error, 404)) return false;
+      // The role of an older installation has no right to look.
+      if (hasStatus(error, 404) || hasStatus(error, 403)) return [];
+      throw error;
+    }
+  }
+
+  /**
+   * Whether the Secret of the job is there, or one of an earlier job of its name. Once its own was seen, it
+   * is not looked for again.
+   */
+  private async ownerOfSecret(job: TrainingJob): Promise<'own' | 'earlier' | undefined> {
+    const { uid = '', namespace = '' } = job.metadata;
+    if (job.spec.auth || hasEnded(job.status) || this.secrets.has(uid)) return 'own';
+    try {
+      const secret = await this.options.api.get('Secret', namespace, secretName(job));
+      if (isOfEarlier(secret, job)) return 'earlier';
+      this.secrets.add(uid);
+      return 'own';
+    } catch (error) {
+      if (hasStatus(error, 404)) return undefined;
       throw error;
     }
   }
@@ -337,7 +378,7 @@ export class Operator {
     const strays = this.owned.get('Workload')!.ofJob(namespace, name).filter(isStray);
     const leaving = strays.filter((one) => one.metadata.deletionTimestamp !== undefined && isInUse(one));
     if (leaving.length === 0) return;
-    const pods = this.pods.ofJob(namespace, name).filter((pod) => !job || !ownedOrScheduled(pod, job));
+    const pods = this.pods.ofJob(namespace, name).filter((pod) => !job || !isPodOf(pod, job));
     if (pods.length > 0) return;
     for (const workload of leaving) await this.hands.release(workload);
   }
@@ -354,7 +395,7 @@ export class Operator {
     this.hands.forget(namespace, name);
     const pods = this.pods
       .ofJob(namespace, name)
-      .filter(({ metadata }) => metadata.labels?.[ROLE_LABEL] !== 'scheduler');
+      .filter((pod) => isOfName(pod, name) || isRemoval(pod, name));
     const scalers = this.scalersOf(namespace, name);
     if (pods.length === 0 && scalers.length === 0) return;
     // The mirror may be behind, so the server is asked.
@@ -369,17 +410,6 @@ export class Operator {
         await this.hands.remove('Pod', metadata, { graceSeconds: 1 });
     }
   }
-}
-
-/**
- * Whether a Pod belongs to the job. The Pod of a scheduler is owned by its StatefulSet, and the one that
- * removes its state by nobody.
- */
-function ownedOrScheduled(pod: Pod, job: TrainingJob): boolean {
-  const { labels } = pod.metadata;
-  if (labels?.[JOB_LABEL] !== job.metadata.name) return false;
-  const role = labels[ROLE_LABEL];
-  return ownedBy(pod, job) || role === 'scheduler' || role === REMOVAL_ROLE;
 }
 
 const addressOf = (ip: string): string => `${ip.includes(':') ? `[${ip}]` : ip}:${SCHEDULER_PORT}`;

@@ -8,6 +8,8 @@ import { STATUS } from './declared/status.js';
 import type { KubeObject, ObjectCondition } from './objects.js';
 import { type Field, type Holds, isUnchanged, type SchemaRule } from './schema.js';
 
+export { NOT_OF_TEMPLATE, RESERVED } from './declared/template.js';
+
 export const GROUP = 'kintsugi.dev';
 export const VERSION = 'v1alpha1';
 

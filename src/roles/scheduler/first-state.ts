@@ -2,19 +2,20 @@
 import { type DurableState, newJob, stateOf } from '../../core/scheduler/scheduler.js';
 import { checkJob, duringTerm, type Tenure } from './candidate.js';
 import { checkPlan } from './checkpoints.js';
-import { discardLater, type FirstState, ownState } from './owner.js';
+import { checkResumed, discardLater, type FirstState, ownState } from './owner.js';
 import { restoredState } from './restored.js';
 import type { SchedulerOptions } from './scheduler-options.js';
 
 /**
  * `tenure`: where several use the store. @throws STORE_FAILED when the store has lost the job; FOREIGN_STATE;
- * and what `restoredState` and `checkPlan` throw
+ * STATE_LOST; and what `restoredState` and `checkPlan` throw
  */
 export async function firstState(options: SchedulerOptions, tenure?: Tenure): Promise<FirstState> {
-  const { job, nodes, pools, restore, owner, store, checkpoint, log } = options;
+  const { job, nodes, pools, restore, owner, store, checkpoint, mustResume, log } = options;
   const entries = await store.load();
   const stored = stateOf(entries);
   checkJob(stored?.state.map.job, tenure?.job, store.election);
+  if (mustResume) checkResumed(stored?.state, owner);
   const begin = async (): Promise<DurableState> => {
     if (checkpoint && !options.placeTried) await checkPlan(checkpoint, log);
     const state = restore ? await restoredState(job, nodes, pools, restore) : newJob(job, nodes, pools);

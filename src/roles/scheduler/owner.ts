@@ -65,6 +65,23 @@ async function refuseOld(store: LoadedStore['store'], job: string, before: strin
   throw foreignState(what, advice);
 }
 
+/**
+ * Makes sure that the state of a job that has begun is there. Without it a scheduler would train from the
+ * beginning, and its checkpoints would take the place of those that there are. @throws STATE_LOST
+ */
+export function checkResumed(found: DurableState | undefined, owner: JobOwner | undefined): void {
+  const before = found?.owner;
+  const isForeign = owner !== undefined && before !== undefined && before !== owner.uid;
+  if (found && !isForeign) return;
+  const what = isForeign
+    ? `the state there is that of job ${before} (${found!.map.job}), and job ${owner.uid} has begun`
+    : 'there is no state at this place, and the job has begun';
+  const advice =
+    'bring the state of the job back (its directory, or its keys in etcd) and start the scheduler again; ' +
+    'without it, end the PS, too, and begin the job anew with "kintsugi scheduler --restore PLACE"';
+  throw new KintsugiError('STATE_LOST', `${what}: nothing is begun anew. What to do: ${advice}`);
+}
+
 /** State that a scheduler begins with. */
 export interface FirstState {
   state: DurableState;

@@ -33,6 +33,8 @@ export interface SchedulerOptions {
   job: string;
   /** The job that this scheduler is for. Undefined: nobody has said, and any state is gone on with. */
   owner?: JobOwner | undefined;
+  /** True: the job has begun, so without its state nothing begins. Default: false. */
+  mustResume?: boolean | undefined;
   /** Nodes that must have joined before the job starts. */
   nodes: number;
   pools: PoolOptions[];

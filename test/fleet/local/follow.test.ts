@@ -92,7 +92,7 @@ test('a worker follows a file; killed, another resumes; stopped, it hands back; 
     second.process.kill('SIGTERM');
     const stopped = await second.ended;
     expect(stopped.said).toEqual([]);
-    expect(stopped.code).toBe(0);
+    expect(stopped.signal).toBe('SIGTERM');
     const third = worker();
     appendFileSync(file, `${half.slice(30)}\n`);
     written += 1;
@@ -106,7 +106,7 @@ test('a worker follows a file; killed, another resumes; stopped, it hands back; 
     }
     third.process.kill('SIGTERM');
     const ended = await third.ended;
-    expect(ended.code).toBe(0);
+    expect(ended.signal).toBe('SIGTERM');
     const status = await Dataset.status(client, 'train');
     expect(status).toMatchObject({ samples: [ROWS], setAside: [], open: 0, complete: false });
     const told = finishedRanges([killed, stopped, ended].flatMap(({ stderr }) => events(stderr)));
@@ -145,8 +145,8 @@ test('a scheduler that was killed knows how far the file was trained; its worker
     while (status?.samples[0] !== 1000) status = await Dataset.status(client, 'train');
     expect(status).toMatchObject({ setAside: [], complete: false });
     worker.process.kill('SIGTERM');
-    const { code, stderr } = await worker.ended;
-    expect(code).toBe(0);
+    const { signal, stderr } = await worker.ended;
+    expect(signal).toBe('SIGTERM');
     expect(await checkPushes(client, finishedRanges(events(stderr)))).toMatchObject({
       lost: 0,
       duplicated: 0,

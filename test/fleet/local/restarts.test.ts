@@ -151,8 +151,8 @@ test('what each process is told', () => {
   ];
   const [one] = processesOf({ ...flags, listen: '127.0.0.1:0', memory: 0, advertise: 'far' }, forms);
   expect(one!.args).toEqual([
-    ...['ps', '--standby', '--host-label', 'rack', '--name', 'a-0', '--listen', '127.0.0.1:0'],
-    ...['--advertise', 'far'],
+    ...['ps', '--standby', '--host-label', 'rack', '--memory', '0', '--name', 'a-0'],
+    ...['--listen', '127.0.0.1:0', '--advertise', 'far'],
   ]);
   expect(processesOf({ ...flags, processes: 0 }, argv).length).toBeGreaterThan(0);
   expect(() => processesOf({ ...flags, listen: '127.0.0.1:65534' }, argv)).toThrow(

@@ -99,7 +99,7 @@ test('a killed worker is restarted on its spool, trains the rest, and ends with 
     expect(ended.code).toBe(0);
     second.process.kill('SIGTERM');
     const stopped = await second.ended;
-    expect(stopped.code).toBe(0);
+    expect(stopped.signal).toBe('SIGTERM');
     const client = await connect(address, { audit: true });
     expect(readFileSync(spool, 'utf8')).toBe(`${text(0, ROWS)}\n`);
     await expectOnce(client, 'train', ROWS, [killed, stopped, ended]);
@@ -139,7 +139,7 @@ test('inputs that end, fail, are stopped or are nothing', async () => {
     await finished(stopped, 0);
     stopped.process.kill('SIGTERM');
     const first = await stopped.ended;
-    expect(first).toMatchObject({ code: 0, said: [] });
+    expect(first).toMatchObject({ signal: 'SIGTERM', said: [] });
     expect(events(first).find(({ event }) => event === 'worker.input')).toMatchObject({ dropped: 9 });
     expect(linesIn(at('stopped'))).toBe(500);
     // A line that nobody can train is kept, set aside and named, like one of any file.

@@ -120,7 +120,7 @@ it('the longest name of a job leaves room for all that is made of it', () => {
   );
   const objects = [
     ...fixturesOf(job, 7, { startPs: 4, life: 1 }, 4, new Set(['PodMonitor', 'PodGroup'])),
-    ...(['ps', 'worker'] as const).map((role) => podOf(job, role, 2 ** 31, {})),
+    ...(['ps', 'worker'] as const).map((role) => podOf(job, role, 2 ** 31)),
   ];
   const [, set] = objects;
   expect(set!.kind).toBe('StatefulSet');

@@ -102,3 +102,20 @@ it('a StatefulSet that is refused for something else is applied once', async () 
   expect(applied).toHaveLength(1);
   expect(hands.refusals.of(jobOf())).toHaveLength(1);
 });
+
+it('an object of an earlier job of the same name is not taken over', async () => {
+  const applied: ObjectManifest[] = [];
+  const { object } = actionsOf(reconcile(observedOf()), 'apply')[0]!;
+  const owner = { ...object.metadata.ownerReferences![0]!, uid: 'uid-old' };
+  const there = { ...object, metadata: { ...object.metadata, ownerReferences: [owner] } };
+  const never = () => {};
+  const api = { get: async () => there, apply: async (_: string, one: ObjectManifest) => applied.push(one) };
+  const hands = new Hands({
+    ...{ api: { ...api, create: async () => ({}) } as never, log: QUIET as never, now: () => 0 },
+    ...{ onAsk: never, onCheckpoint: never, onPlan: never, onGather: never, onWake: never, onWritten: never },
+  });
+  await expect(hands.do(jobOf(), { kind: 'apply', object })).rejects.toThrow(
+    /of an earlier job of this name/,
+  );
+  expect(applied).toEqual([]);
+});

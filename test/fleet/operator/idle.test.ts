@@ -71,7 +71,8 @@ it.skipIf(SECONDS === 0)(
         });
       if (kind === 'StatefulSet' && !server.objects.has(`Pod/${namespace}/${name}-0`)) {
         const of = { [JOB_LABEL]: labels![JOB_LABEL]!, [ROLE_LABEL]: 'scheduler' };
-        const metadata = { name: `${name}-0`, namespace, labels: of };
+        const owner = { apiVersion: 'apps/v1', kind, name, uid: 'set' };
+        const metadata = { name: `${name}-0`, namespace, labels: of, ownerReferences: [owner] };
         server.put('Pod', { apiVersion: 'v1', kind: 'Pod', metadata, spec: {} } as unknown as KubeObject);
       }
       if (kind !== 'TrainingJob') return;

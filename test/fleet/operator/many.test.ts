@@ -41,6 +41,7 @@ server.onChange = (kind, object, gone) => {
       name: `${name}-0`,
       namespace: 'ml',
       labels: { [JOB_LABEL]: job, [ROLE_LABEL]: 'scheduler' },
+      ownerReferences: [{ apiVersion: 'apps/v1', kind, name, uid: 'set' }],
     };
     if (!pods.get(job)?.has(metadata.name))
       server.put('Pod', { apiVersion: 'v1', kind: 'Pod', metadata, spec: {} } as unknown as KubeObject);

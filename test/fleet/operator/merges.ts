@@ -203,30 +203,6 @@ export const MERGES: readonly Merge[] = [
     patch: named({ readinessProbe: { exec: { command: ['true'] }, httpGet: null } }),
   },
   {
-    what: 'spread by topology key, and its labels by name',
-    base: {
-      topologySpreadConstraints: [
-        {
-          ...{ topologyKey: 'kubernetes.io/hostname', maxSkew: 1, whenUnsatisfiable: 'ScheduleAnyway' },
-          labelSelector: { matchLabels: { a: 'b' } },
-        },
-      ],
-    },
-    given: {
-      topologySpreadConstraints: [
-        { topologyKey: 'kubernetes.io/hostname', whenUnsatisfiable: 'DoNotSchedule' },
-      ],
-    },
-    merged: {
-      topologySpreadConstraints: [
-        {
-          ...{ topologyKey: 'kubernetes.io/hostname', maxSkew: 1, whenUnsatisfiable: 'DoNotSchedule' },
-          labelSelector: { matchLabels: { a: 'b' } },
-        },
-      ],
-    },
-  },
-  {
     what: 'image pull secrets by name, host aliases by address',
     base: { imagePullSecrets: [{ name: 'a' }], hostAliases: [{ ip: '1.1.1.1', hostnames: ['x'] }] },
     given: {

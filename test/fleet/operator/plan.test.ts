@@ -8,7 +8,7 @@ import type { ObservedJob, PlanReport } from '../../../src/fleet/operator/reconc
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
 import { startLocalCluster } from '../../../src/roles/cluster.js';
 import { linkTo } from './links.js';
-import { actionsOf, jobOf, reportOf, running, START } from './support.js';
+import { actionsOf, jobOf, reportOf, running, START, step } from './support.js';
 
 const FIRST: PlanReport = { url: '/shared/movies', everySeconds: 300, keep: 3 };
 const checkpoint = { ...FIRST, onSuspend: true };
@@ -102,4 +102,20 @@ it('a job takes another plan, and none', async () => {
   link.tellPlan(2, null);
   await until(() => link.planned?.generation === 2 && !link.planned.underWay);
   expect([link.planned?.problem, link.report!.plan]).toEqual([undefined, null]);
+});
+
+it('a job whose checkpoints fail says so, and that they are made again', () => {
+  const problem = 'checkpoint 7: PLACE_FAILED: no room';
+  const failing = running(jobOf({ checkpoint }), (pods) => ({
+    report: reportOf(pods, { plan: FIRST, checkpointProblem: problem }),
+  }));
+  const of = ({ job }: ObservedJob) => job.status!.conditions!.find(({ type }) => type === 'Checkpointing');
+  expect(of(running(jobOf({ checkpoint })))).toBeUndefined();
+  expect(of(failing)).toMatchObject({ status: 'False', reason: 'Failing', message: problem });
+  const mended = { ...failing, report: reportOf(failing.pods, { plan: FIRST }) };
+  const actions = reconcile(mended);
+  expect(of(step(mended, actions))).toMatchObject({ status: 'True', reason: 'Made' });
+  // Nobody knows while the job does not answer.
+  const silent = { ...failing, report: undefined };
+  expect(of(step(silent, reconcile(silent)))).toMatchObject({ status: 'False', reason: 'Failing' });
 });

@@ -1,6 +1,6 @@
 /** Passes over a job, from made-up observations. */
 import { describe, expect, it } from 'vitest';
-import type { Pod } from '../../../src/fleet/operator/objects.js';
+import type { ObjectManifest, Pod } from '../../../src/fleet/operator/objects.js';
 import type { ObservedJob } from '../../../src/fleet/operator/reconcile/observed.js';
 import { memoryBudget } from '../../../src/fleet/operator/reconcile/pods.js';
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
@@ -16,6 +16,7 @@ import {
   reportOf,
   running,
   START,
+  schedulerPod,
   step,
 } from './support.js';
 
@@ -134,6 +135,7 @@ describe('a new job', () => {
     expect(main!.args!.at(-1)).toBe('--standby');
     expect(main!.args).toContain(String(memoryBudget(template)));
     expect(main!.env!.map(({ name }) => name)).toEqual(expect.arrayContaining(['A', 'KINTSUGI_NODE_TOKEN']));
+    expect(main!.env).toContainEqual({ name: 'KINTSUGI_MEMORY', value: 'auto' });
     expect(worker.spec.containers![0]).toMatchObject({ command: ['node', 'train.mjs'], args: [] });
     // Workers are clients: the token of nodes is not theirs.
     expect(worker.spec.containers![0]!.env!.map(({ name }) => name)).not.toContain('KINTSUGI_NODE_TOKEN');
@@ -143,6 +145,39 @@ describe('a new job', () => {
     const job = jobOf();
     job.metadata.deletionTimestamp = new Date(START).toISOString();
     expect(reconcile(observedOf({ job }))).toEqual([]);
+  });
+});
+
+describe('an object of the job that somebody edits', () => {
+  const edited = (kind: string, change: (spec: Record<string, unknown>) => void): string[] => {
+    const observed = running(jobOf({ networkPolicy: { mode: 'Job' } }));
+    const owned = structuredClone(observed.owned) as (ObjectManifest & { spec: Record<string, unknown> })[];
+    change(owned.find((one) => one.kind === kind)!.spec);
+    return names(actionsOf(reconcile({ ...observed, owned }), 'apply').map(({ object }) => object));
+  };
+
+  it('is applied again', () => {
+    expect(edited('PodDisruptionBudget', (spec) => Object.assign(spec, { minAvailable: 0 }))).toEqual([
+      'movies-ps',
+    ]);
+    expect(edited('PodDisruptionBudget', (spec) => delete spec.minAvailable)).toEqual(['movies-ps']);
+    expect(edited('StatefulSet', (spec) => Object.assign(spec, { replicas: 0 }))).toEqual([
+      'movies-scheduler',
+    ]);
+    expect(
+      edited('Service', ({ selector }) => Object.assign(selector as object, { 'kintsugi.dev/role': 'ps' })),
+    ).toEqual(['movies-scheduler']);
+    expect(edited('NetworkPolicy', ({ ingress }) => (ingress as object[]).push({}))).toEqual(['movies']);
+  });
+
+  it('is left as it is where only the server has added to it', () => {
+    expect(
+      edited('Service', (spec) => Object.assign(spec, { sessionAffinity: 'None', type: 'ClusterIP' })),
+    ).toEqual([]);
+    expect(
+      edited('Service', ({ ports }) => Object.assign((ports as object[])[0]!, { protocol: 'TCP' })),
+    ).toEqual([]);
+    expect(edited('StatefulSet', (spec) => Object.assign(spec, { revisionHistoryLimit: 10 }))).toEqual([]);
   });
 });
 
@@ -254,6 +289,18 @@ describe('a worker', () => {
     expect(actionsOf(later, 'status')[0]!.status.restartCount).toBe(2);
   });
 
+  it('that a signal ends before all is trained is replaced, and its results are no last words', () => {
+    const exit = { exitCode: 143, reason: 'Error', message: '{"samples":90,"trainLoss":0.5}\n' };
+    const one = settled(failed(running(jobOf({ worker: { replicas: 1 } })), 'movies-worker-0', exit));
+    expect(statusOf(one)).toMatchObject({
+      phase: 'Running',
+      restartCount: 1,
+      currentWorkers: ['movies-worker-1'],
+    });
+    const restarting = statusOf(one).conditions!.find(({ type }) => type === 'Restarting');
+    expect(restarting!.message).toBe('movies-worker-0: exit code 143 (Error)');
+  });
+
   it('that fails too often ends the job, with its last words', () => {
     const exit = { exitCode: 1, reason: 'Error', message: 'x\nkintsugi: INTERNAL: broken\n' };
     let observed = running(jobOf({ runPolicy: { backoffLimit: 1 } }));
@@ -320,7 +367,7 @@ describe('a job ends', () => {
     const observed = done(running(jobOf({ runPolicy: { cleanPodPolicy } })));
     const ended = step(observed, reconcile(observed));
     const actions = reconcile(ended);
-    expect(deleted(actions).sort()).toEqual([...gone]);
+    expect(deleted(actions).sort()).toEqual(['movies-ps', ...gone]);
     const set = step(ended, actions).owned.find(({ kind }) => kind === 'StatefulSet') as unknown as {
       spec: { replicas: number };
     };
@@ -349,8 +396,26 @@ describe('a job ends', () => {
     });
     const ended = step(observed, reconcile(observed));
     expect(deleted(reconcile({ ...ended, pods: [...ended.pods, scheduler] }))).toEqual([]);
-    expect(deleted(reconcile(ended))).toHaveLength(4);
+    expect(deleted(reconcile(ended)).filter((name) => /-ps-\d/.test(name))).toHaveLength(4);
   });
+
+  it.each(['None', 'Running', 'All'] as const)(
+    'and its disruption budget with its state saved: no drain waits for it, with %s',
+    (cleanPodPolicy) => {
+      const hasBudget = ({ owned }: ObservedJob) => owned.some(({ kind }) => kind === 'PodDisruptionBudget');
+      const budgetGoes = (observed: ObservedJob) => deleted(reconcile(observed)).includes('movies-ps');
+      const observed = done(running(jobOf({ runPolicy: { cleanPodPolicy } })));
+      const ended = step(observed, reconcile(observed));
+      const saving = { ...ended, pods: [...ended.pods, schedulerPod()] };
+      expect([hasBudget(ended), budgetGoes(saving), budgetGoes(ended)]).toEqual([
+        ...[true, cleanPodPolicy === 'None', true],
+      ]);
+      const owned = ended.owned.filter(({ kind }) => kind !== 'PodDisruptionBudget');
+      expect(
+        names(actionsOf(reconcile({ ...ended, owned }), 'apply').map(({ object }) => object)),
+      ).not.toContain('movies-ps');
+    },
+  );
 
   it('with failure at its deadline, and is deleted after its time', () => {
     const job = jobOf({ runPolicy: { activeDeadlineSeconds: 60, ttlSecondsAfterFinished: 10 } });

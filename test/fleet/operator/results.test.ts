@@ -167,7 +167,8 @@ it('an operator asks a job, and the API server has the results', async () => {
   for (const pod of world.active('worker')) world.end(pod, 0);
   await world.until(() => world.job().status?.phase === 'Succeeded');
   expect(world.job().status?.results).toMatchObject({ samples: 7, configMap: 'movies-results' });
-  expect(world.server.of('ConfigMap').map(({ metadata }) => metadata.name)).toEqual(['movies-results']);
+  const there = world.server.of('ConfigMap').map(({ metadata }) => metadata.name);
+  expect(there.sort()).toEqual(['movies-begun', 'movies-results']);
 });
 
 it('a worker leaves its results, and a link gathers those of the job', async () => {

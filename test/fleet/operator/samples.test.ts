@@ -80,7 +80,7 @@ it.each(files)('%s', (name) => {
     expect(problems(schema, object.spec, 'spec')).toEqual([]);
     const job = { ...object, spec: filled(schema, object.spec) as TrainingJob['spec'] };
     for (const role of ['ps', 'worker'] as const) {
-      const { spec } = podOf(job, role, 0, {}) as unknown as {
+      const { spec } = podOf(job, role, 0) as unknown as {
         spec: { containers: { command: string[]; args: string[] }[] };
       };
       const [first] = job.spec.replicaSpecs[role].command ?? [role];

@@ -1,6 +1,7 @@
 /**
  * An API server in memory, with what kubelets and controllers would do. Its watches are late, break off and
- * forget; writes meet conflicts and errors, and answers of writes that were done get lost. All by a seed.
+ * forget; writes meet conflicts and errors, and answers of writes that were done get lost. All by a seed. The
+ * operator may do there what its role allows.
  */
 
 import type { Selection } from '../../../src/fleet/operator/api/api.js';
@@ -14,6 +15,7 @@ import {
 } from '../../../src/fleet/operator/api/api.js';
 import type { ResourceKind } from '../../../src/fleet/operator/api/resources.js';
 import type { KubeObject, ObjectCondition, ObjectManifest } from '../../../src/fleet/operator/objects.js';
+import { may } from './rights.js';
 
 type Any = KubeObject & Record<string, unknown>;
 interface Change {
@@ -96,7 +98,7 @@ export class MemoryServer implements Api {
   }
 
   async list<T extends KubeObject>(kind: ResourceKind, { namespace, labels }: Selection): Promise<Listed<T>> {
-    await this.request('list');
+    await this.request('list', kind);
     if (this.undefinedKinds.has(kind)) throw new ApiError(404, 'NotFound', 'the server has no such resource');
     const items = this.of<T>(kind).filter((one) => fits(one, namespace, labels));
     return { items: structuredClone(items), resourceVersion: String(this.version) };
@@ -108,7 +110,7 @@ export class MemoryServer implements Api {
     resourceVersion: string,
     signal: AbortSignal,
   ): AsyncGenerator<WatchEvent<T>> {
-    await this.request('watch');
+    await this.request('watch', kind);
     if (this.random() < (this.faults.forgets ?? 0)) throw new ApiError(410, 'Expired', 'too old');
     let seen = this.log.findIndex(({ version }) => version > Number(resourceVersion));
     if (seen < 0) seen = this.log.length;
@@ -138,7 +140,7 @@ export class MemoryServer implements Api {
     namespace: string | undefined,
     name: string,
   ): Promise<T> {
-    await this.request('get');
+    await this.request('get', kind);
     return structuredClone(this.need(kind, namespace, name)) as unknown as T;
   }
 
@@ -147,7 +149,7 @@ export class MemoryServer implements Api {
     object: ObjectManifest,
     { dryRun }: CreateOptions = {},
   ): Promise<T> {
-    await this.request('create');
+    await this.request('create', kind);
     this.admit(kind, object);
     const { namespace, name } = object.metadata;
     if (this.objects.has(keyOf(kind, namespace, name))) throw new ApiError(409, 'AlreadyExists', name);
@@ -161,7 +163,7 @@ export class MemoryServer implements Api {
     object: KubeObject,
     subresource?: 'status',
   ): Promise<T> {
-    await this.request('update');
+    await this.request('update', kind, subresource);
     const { namespace, name, resourceVersion } = object.metadata;
     const there = this.need(kind, namespace, name);
     if (there.metadata.resourceVersion !== resourceVersion) throw new ApiError(409, 'Conflict', name);
@@ -179,7 +181,7 @@ export class MemoryServer implements Api {
     object: KubeObject,
     status: object,
   ): Promise<T> {
-    await this.request('patch');
+    await this.request('patch', kind, 'status');
     const { namespace, name, uid } = object.metadata;
     const there = this.need(kind, namespace, name);
     if (there.metadata.uid !== uid) throw new ApiError(409, 'Conflict', name);
@@ -192,7 +194,7 @@ export class MemoryServer implements Api {
   }
 
   async apply<T extends KubeObject>(kind: ResourceKind, object: ObjectManifest): Promise<T> {
-    await this.request('apply');
+    await this.request('apply', kind);
     this.admit(kind, object);
     const { namespace, name } = object.metadata;
     const there = this.objects.get(keyOf(kind, namespace, name));
@@ -212,7 +214,7 @@ export class MemoryServer implements Api {
     name: string,
     options: DeleteOptions = {},
   ): Promise<void> {
-    await this.request('delete');
+    await this.request('delete', kind);
     const { uid, resourceVersion } = options;
     const there = this.need(kind, namespace, name);
     if (uid !== undefined && there.metadata.uid !== uid) throw new ApiError(409, 'Conflict', name);
@@ -254,10 +256,13 @@ export class MemoryServer implements Api {
     });
   }
 
-  private async request(verb: string): Promise<void> {
+  /** `part`: a part of the object that has a path of its own. */
+  private async request(verb: string, kind: ResourceKind, part?: string): Promise<void> {
     this.requests.set(verb, (this.requests.get(verb) ?? 0) + 1);
     for (const check of [...this.asking]) check();
     await turn();
+    if (!may(verb === 'apply' ? 'patch' : verb, kind, part))
+      throw new ApiError(403, 'Forbidden', `the operator has no right to ${verb} ${part ?? ''} of ${kind}`);
     if (this.random() < (this.faults.errors ?? 0)) throw new ApiError(500, 'InternalError', 'no');
   }
 

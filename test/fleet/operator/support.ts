@@ -190,7 +190,11 @@ export function step(observed: ObservedJob, actions: readonly Action[]): Observe
   if (resized) job.spec.replicaSpecs[resized.role].replicas = resized.replicas;
   const gone = new Set(deleted(actions));
   const applied = actionsOf(actions, 'apply').map(({ object }) => object);
-  const others = observed.owned.filter((one) => !applied.some((it) => it.kind === one.kind));
+  const isGone = ({ kind, metadata }: KubeObject): boolean =>
+    actionsOf(actions, 'delete').some(
+      (one) => one.object.kind === kind && one.object.metadata.name === metadata.name,
+    );
+  const others = observed.owned.filter((one) => !applied.some((it) => it.kind === one.kind) && !isGone(one));
   return {
     ...observed,
     job,

@@ -99,6 +99,37 @@ describe('a job that is suspended', () => {
     expect(observed.job.status!.life).toBeUndefined();
   });
 
+  it.each(['held', 'saving'])('has no deadline while it is %s, and a whole one when it goes on', (stage) => {
+    const runPolicy = { activeDeadlineSeconds: 60 };
+    const given = stage === 'saving' ? { runPolicy, checkpoint } : { runPolicy };
+    const late = START + 3600_000;
+    let observed = pass(pass(suspended(scheduled(given))));
+    expect(actionsOf(reconcile(observed), 'wake')).toEqual([]);
+    observed = pass({ ...observed, now: late });
+    expect(observed.job.status).toMatchObject({ phase: 'Running', startTime: '2026-01-01T00:00:00Z' });
+    observed = pass(suspended(observed, false));
+    expect(observed.job.status).toMatchObject({ phase: 'Running', startTime: '2026-01-01T01:00:00Z' });
+    const again = pass({ ...observed, now: late + 30_000 });
+    expect(again.job.status).toMatchObject({ phase: 'Running', startTime: '2026-01-01T01:00:00Z' });
+    expect(actionsOf(reconcile(again), 'wake')).toEqual([{ kind: 'wake', at: late + 60_000 }]);
+    const told = { ...again.told!, at: late + 60_000 };
+    expect(pass({ ...again, told, now: late + 60_000 }).job.status).toMatchObject({
+      reason: 'DeadlineExceeded',
+    });
+  });
+
+  it('that fails in its pause keeps the time of its beginning', () => {
+    const begun = pass(suspended(scheduled()));
+    const exit = { exitCode: 2, message: 'kintsugi: UNRECOVERABLE: shard 3' };
+    const broken = begun.pods.map((pod) =>
+      pod.metadata.name === 'movies-ps-0' ? lived(pod, { exit, again: true, ready: false }) : pod,
+    );
+    const failed = pass({ ...begun, pods: broken, now: START + 5000 });
+    expect(failed.job.status).toMatchObject({ phase: 'Failed', startTime: '2026-01-01T00:00:00Z' });
+    const later = pass(suspended({ ...failed, now: START + 9000 }, false));
+    expect(later.job.status).toMatchObject({ phase: 'Failed', startTime: '2026-01-01T00:00:00Z' });
+  });
+
   it('ends what it began when the pause is taken back later', () => {
     let observed = pass(suspended(scheduled()));
     observed = pass({ ...observed, saved: { generation: 2, at: START, underWay: false, number: 4 } });

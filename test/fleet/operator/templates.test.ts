@@ -1,8 +1,10 @@
 /** Templates of users, merged into the Pods that the operator makes. */
 import { describe, expect, it } from 'vitest';
+import { NOT_OF_TEMPLATE, TEMPLATE } from '../../../src/fleet/operator/declared/template.js';
 import type { Container, Pod, PodSpec } from '../../../src/fleet/operator/objects.js';
 import { mergePodSpec, templateProblem } from '../../../src/fleet/operator/reconcile/merge.js';
 import { podOf, podSpecOf, withSoundTemplates } from '../../../src/fleet/operator/reconcile/pods.js';
+import type { JsonSchema } from '../../../src/fleet/operator/schema.js';
 import { MERGES } from './merges.js';
 import { jobOf } from './support.js';
 
@@ -15,7 +17,7 @@ const SECURITY = {
   capabilities: { drop: ['ALL'] },
 };
 const specWith = (spec: object): PodSpec =>
-  podSpecOf(jobOf({ ps: { template: { spec: spec as PodSpec } } }), 'ps', {});
+  podSpecOf(jobOf({ ps: { template: { spec: spec as PodSpec } } }), 'ps');
 const mainWith = (fields: object): Container =>
   specWith({ containers: [{ name: 'kintsugi', ...fields }] }).containers![0]!;
 
@@ -127,11 +129,43 @@ describe('a template', () => {
     expect(problemIn({}, 'ps')).toBeUndefined();
   });
 
+  it.each([
+    ['command', ['node', 'train.mjs']],
+    ['args', ['ps', '--memory', '1Gi']],
+    ['restartPolicy', 'Always'],
+    ['terminationMessagePath', '/tmp/words'],
+    ['terminationMessagePolicy', 'File'],
+  ])('has no %s for its container "kintsugi", and any for others', (field, value) => {
+    const problemsIn = (name: string, given: unknown) => {
+      const template = { spec: { containers: [{ name, [field]: given }] } };
+      return withSoundTemplates(jobOf({ worker: { template } })).problems;
+    };
+    expect([...problemsIn('kintsugi', value).keys()]).toEqual(['worker']);
+    expect(problemsIn('kintsugi', value).get('worker')).toBe(
+      `"replicaSpecs.worker.template.spec.containers" has "${field}": ${NOT_OF_TEMPLATE}`,
+    );
+    expect(problemsIn('side', value).size).toBe(0);
+    expect(problemsIn('kintsugi', null).size).toBe(0);
+  });
+
+  it('is refused in the same words by the API server', () => {
+    const rulesIn = (schema: JsonSchema): object[] => [
+      ...(schema['x-kubernetes-validations'] ?? []),
+      ...Object.values(schema.properties ?? {}).flatMap(rulesIn),
+      ...(schema.items ? rulesIn(schema.items) : []),
+    ];
+    const refusing = {
+      message: NOT_OF_TEMPLATE,
+      rule: expect.stringMatching(/command.*terminationMessagePolicy/s),
+    };
+    expect(rulesIn(TEMPLATE.schema)).toContainEqual(refusing);
+  });
+
   it('cannot take the gate, the name or the restart policy from a Pod', () => {
     const job = jobOf({
       ps: { template: { spec: { restartPolicy: 'Never', readinessGates: [{ conditionType: 'a/b' }] } } },
     });
-    const { spec } = podOf(job, 'ps', 0, {}) as unknown as Pod;
+    const { spec } = podOf(job, 'ps', 0) as unknown as Pod;
     expect(spec.restartPolicy).toBe('OnFailure');
     expect(spec.readinessGates).toEqual([
       { conditionType: 'a/b' },

@@ -25,7 +25,8 @@ async function endsUntold(error = new ApiError(403, 'Forbidden', 'exceeded quota
   return state;
 }
 const reportIn = ({ server }: World) => {
-  const [made] = server.of<KubeObject & { data: Record<string, string> }>('ConfigMap');
+  const all = server.of<KubeObject & { data: Record<string, string> }>('ConfigMap');
+  const made = all.find(({ metadata }) => metadata.name === NAME);
   return made && (JSON.parse(made.data['report.json']!) as Record<string, unknown>);
 };
 const resultsIn = (world: World) => world.job().status?.results;
@@ -78,7 +79,8 @@ it('a ConfigMap of somebody else is left as it is, and the report is made when i
   for (const pod of world.active('worker')) world.end(pod, 0);
   await world.until(() => world.job().status?.phase === 'Succeeded');
   expect(resultsIn(world)?.reportRefused).toMatch(/there is a ConfigMap of this name.*not.* of the job/);
-  expect(world.server.of('ConfigMap')).toMatchObject([{ data: { mine: 'x' } }]);
+  const there = world.server.of('ConfigMap').filter(({ metadata }) => metadata.name === NAME);
+  expect(there).toMatchObject([{ data: { mine: 'x' } }]);
   world.server.drop('ConfigMap', foreign.metadata);
   await world.until(isNamed(world));
   expect(reportIn(world)).toMatchObject({ results: { samples: 7 } });

@@ -207,11 +207,14 @@ export class World {
     if (replicas === 0 && pod) this.server.drop('Pod', metadata);
     if (replicas === 0 || pod) return;
     const labels = { [JOB_LABEL]: this.job()?.metadata.name ?? '', [ROLE_LABEL]: 'scheduler' };
+    const { apiVersion, kind, metadata: of, spec } = set!;
+    const { template } = spec as { template: { spec: Pod['spec'] } };
+    const owner = { apiVersion, kind, name, uid: of.uid ?? '', controller: true };
     this.server.put('Pod', {
       apiVersion: 'v1',
       kind: 'Pod',
-      metadata: { ...metadata, labels },
-      spec: {},
+      metadata: { ...metadata, labels, ownerReferences: [owner] },
+      spec: template.spec,
     } as Pod);
   }
 

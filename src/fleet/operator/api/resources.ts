@@ -18,6 +18,11 @@ export const RESOURCES = {
   Pod: { apiVersion: 'v1', kind: 'Pod', plural: 'pods' },
   Service: { apiVersion: 'v1', kind: 'Service', plural: 'services' },
   Secret: { apiVersion: 'v1', kind: 'Secret', plural: 'secrets' },
+  PersistentVolumeClaim: {
+    apiVersion: 'v1',
+    kind: 'PersistentVolumeClaim',
+    plural: 'persistentvolumeclaims',
+  },
   ConfigMap: { apiVersion: 'v1', kind: 'ConfigMap', plural: 'configmaps' },
   Event: { apiVersion: 'v1', kind: 'Event', plural: 'events' },
   Node: { apiVersion: 'v1', kind: 'Node', plural: 'nodes', cluster: true },

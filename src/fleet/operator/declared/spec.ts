@@ -308,7 +308,11 @@ export const SPEC = object(
           'Running',
         ),
         backoffLimit: defaulted(integer('Pods that may fail before the job does.', 0), 6),
-        activeDeadlineSeconds: integer('The job fails when it has not ended so long after its start.', 1),
+        activeDeadlineSeconds: integer(
+          'The job fails when it has not ended so long after its start. A pause stops it, and it begins ' +
+            'anew when the job goes on.',
+          1,
+        ),
         ttlSecondsAfterFinished: integer('The job is deleted so long after its end.', 0),
         schedulingPolicy: SCHEDULING_POLICY,
         suspend: defaulted(
@@ -330,6 +334,13 @@ export const SPEC = object(
         message: `ps.${count} must be at least k+r: a group needs so many PS`,
       };
     }),
+    {
+      rule:
+        "!has(self.autoscale) || !('worker' in self.autoscale.roles) || " +
+        '!has(self.replicaSpecs.worker.minReplicas) || self.replicaSpecs.worker.minReplicas >= 1',
+      message:
+        'autoscale of worker needs a worker.minReplicas of at least 1: without workers nothing is trained',
+    },
     ...(['ps', 'worker'] as const).flatMap((role) => {
       const at = `self.replicaSpecs.${role}`;
       const [least, most] = [`${at}.minReplicas`, `${at}.maxReplicas`];

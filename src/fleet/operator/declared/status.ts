@@ -25,6 +25,7 @@ export const STATUS = object('The job as it runs.', {
   life: integer('Number of its life: 1, and one more each time that it goes on after it was suspended.', 1),
   restore: text('Place of the checkpoint that this life began with.'),
   formed: flag('True: this life has formed once. From then on it may have something to lose.'),
+  guarded: flag('True: the scheduler of this life is told so, and begins nothing anew without its state.'),
   suspended: object(
     'Checkpoint with which a suspended job goes on. Without a number it has trained nothing.',
     {

@@ -1,25 +1,56 @@
 /**
- * Scheduler and PS are kept apart: a machine that vanishes with both takes the one who has to notice, too. A
- * scheduler whose machine is gone for good gets another one.
+ * Pods of a role are kept apart, and so are scheduler and PS: a machine that vanishes with both takes the one
+ * who has to notice, too. A scheduler whose machine is gone for good gets another one.
  */
 import type { KubeNode } from '../objects.js';
 import type { TrainingJob } from '../types.js';
-import { type Census, nodeReady } from './census.js';
+import { type Census, inState, nodeReady } from './census.js';
 import { deletion } from './deletion.js';
-import { type PodRole, selectorOf } from './names.js';
+import { type PodRole, selectorOf, ZONE_LABEL } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 
 const OUT_OF_SERVICE = 'node.kubernetes.io/out-of-service';
-/** The highest weight of a preference. */
-const WEIGHT = 100;
+/** Weights of being apart from a Pod of the same role: where that matters most, and where less. */
+const FIRST = 100;
+const SECOND = 50;
+/** Weight of being apart from the counterpart. Two PS on one machine are worse. */
+const COUNTERPART = 25;
+const HOST = 'kubernetes.io/hostname';
 
-/** A Pod goes to another machine than its counterpart where there is one. Workers go anywhere. */
-export function apart(job: TrainingJob, role: PodRole): { affinity?: object } {
-  if (role === 'worker') return {};
-  const other = selectorOf(job, role === 'ps' ? 'scheduler' : 'ps');
-  const term = { topologyKey: 'kubernetes.io/hostname', labelSelector: { matchLabels: other } };
-  const preferred = [{ weight: WEIGHT, podAffinityTerm: term }];
+/**
+ * Machines and zones get about as many Pods of a role each, where there is room, and scheduler and PS are on
+ * different machines. Spread constraints would not do: they leave out a machine without one of their keys,
+ * and few clusters of one's own have zones.
+ */
+export function apart(job: TrainingJob, role: PodRole): { affinity: object } {
+  const from = (weight: number, topologyKey: string, other: PodRole) => ({
+    weight,
+    podAffinityTerm: { topologyKey, labelSelector: { matchLabels: selectorOf(job, other) } },
+  });
+  const byHost = job.spec.failureDomain === 'node';
+  const preferred = [
+    from(byHost ? FIRST : SECOND, HOST, role),
+    from(byHost ? SECOND : FIRST, ZONE_LABEL, role),
+    ...(role === 'worker' ? [] : [from(COUNTERPART, HOST, role === 'ps' ? 'scheduler' : 'ps')]),
+  ];
   return { affinity: { podAntiAffinity: { preferredDuringSchedulingIgnoredDuringExecution: preferred } } };
+}
+
+/**
+ * Why the zones of PS that are to be apart by zone are not known; undefined: they are. For the job all Pods
+ * without one are in one zone, and it spreads groups over zones only as far as there are any.
+ */
+export function zoneProblem({ spec }: TrainingJob, census: Census): string | undefined {
+  if (spec.failureDomain === 'node') return undefined;
+  const without = inState(census.ps, 'active').filter(
+    ({ pod }) => pod.spec.nodeName !== undefined && !pod.metadata.labels?.[ZONE_LABEL],
+  );
+  if (!without[0]) return undefined;
+  const more = without.length > 1 ? ` (and ${without.length - 1} more)` : '';
+  return (
+    `${without[0].name}${more} has no label ${ZONE_LABEL}, so what is in one zone is not known: label the ` +
+    'machines (Kubernetes 1.35 gives their zones to Pods), or set spec.failureDomain to node in another job'
+  );
 }
 
 /** Somebody has said that the machine is down and does not come back as it was. */

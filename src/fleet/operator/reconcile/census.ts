@@ -145,8 +145,8 @@ export const inState = (members: readonly Member[], ...states: MemberState[]): M
 const PASSING = new Set([
   ...['UNREACHABLE', 'TIMEOUT', 'NOT_READY', 'PLACE_FAILED', 'SESSION_EXPIRED', 'STALE_NODE', 'ABORTED'],
   ...['CLOSED', 'DEPOSED', 'STORE_FAILED', 'MEMORY_LIMIT', 'PORT_IN_USE', 'SYSTEM_LIMIT'],
-  // A job with this waits for its user (foreign.ts).
-  'FOREIGN_STATE',
+  // A job with one of these waits for its user (foreign.ts, guard.ts).
+  ...['FOREIGN_STATE', 'STATE_LOST'],
 ]);
 
 const lastLine = (exit: Terminated): string => exit.message?.trim().split('\n').at(-1) ?? '';
@@ -155,6 +155,26 @@ const lastLine = (exit: Terminated): string => exit.message?.trim().split('\n').
 export function lastError(exit: Terminated | undefined): { code: string; message: string } | undefined {
   const [, code, message] = (exit && /kintsugi: ([A-Z_]+): (.*)$/.exec(lastLine(exit))) ?? [];
   return code === undefined || message === undefined ? undefined : { code, message };
+}
+
+/** Whether a scheduler has settled what others of its job may have refused before it. */
+export const isLed = ({ report }: Pick<ObservedJob, 'report'>, { scheduler }: Census): boolean =>
+  report !== undefined || scheduler.some(({ ready }) => ready);
+
+/**
+ * The words of a scheduler that does not begin for this reason, but for its advice, which is for those who
+ * start processes. Undefined: none has said so, or another one leads.
+ */
+export function refusalWords(
+  observed: Pick<ObservedJob, 'report'>,
+  census: Census,
+  code: string,
+): string | undefined {
+  if (isLed(observed, census)) return undefined;
+  const one = inState(census.scheduler, 'active', 'failed').find(
+    ({ exit }) => lastError(exit)?.code === code,
+  );
+  return one && `${one.name}: ${lastError(one.exit)!.message.split(' What to do: ')[0]}`;
 }
 
 /**

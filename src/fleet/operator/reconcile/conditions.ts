@@ -1,6 +1,7 @@
 /** The conditions of a job: each a question that is answered by yes, no or unknown, with the reason. */
 import type { ObjectCondition } from '../objects.js';
 import type { JobPhase } from '../types.js';
+import { zoneProblem } from './apart.js';
 import { type Census, inState } from './census.js';
 import { foreignCondition } from './foreign.js';
 import { hearing } from './hearing.js';
@@ -10,6 +11,9 @@ import { scalingOf } from './scaling/progress.js';
 import { isPaused, type Stage } from './suspension.js';
 import { timeOf } from './time.js';
 import { describeEnd, ownFailures, type ReconcileVerdict } from './verdict.js';
+
+/** Reason of a job that was paused, and is not any more. */
+export const RESUMED = 'Resumed';
 
 /** Progress of a job with its pause: a reason and a message. */
 function suspension({ job, saved }: ObservedJob, stage: Stage): [string, string?] {
@@ -31,20 +35,31 @@ function suspension({ job, saved }: ObservedJob, stage: Stage): [string, string?
         ? ['Saved', `it goes on with checkpoint ${suspended.checkpoint} or a newer one of ${suspended.place}`]
         : ['NotBegun'];
     default:
-      return ['Resumed'];
+      return [RESUMED];
   }
 }
 
-function redundant({ job, report, asking }: ObservedJob): ObjectCondition {
+function redundant({ job, report, asking }: ObservedJob, census: Census): ObjectCondition {
   const type = 'Redundant';
   const before = job.status?.conditions?.find((one) => one.type === type);
   if (asking && before) return before;
   if (!report) return { type, status: 'Unknown', reason: 'Unknown' };
   const { redundancy, reasons } = report;
+  const zoneless = redundancy === 'full' ? zoneProblem(job, census) : undefined;
+  if (zoneless !== undefined) return { type, status: 'False', reason: 'NoZones', message: zoneless };
   const reason = redundancy.replace(/^./, (first) => first.toUpperCase());
   const message = reasons.slice(0, 3).join('; ');
   const status = redundancy === 'full' ? 'True' : 'False';
   return { type, status, reason, ...(message ? { message } : {}) };
+}
+
+/** The condition of a job whose checkpoints fail, or did. While it does not answer nothing is known anew. */
+function checkpointing({ job, report }: ObservedJob): ObjectCondition[] {
+  const type = 'Checkpointing';
+  const before = job.status?.conditions?.filter((one) => one.type === type) ?? [];
+  const message = report?.checkpointProblem;
+  if (message !== undefined) return [{ type, status: 'False', reason: 'Failing', message }];
+  return report && before.length > 0 ? [{ type, status: 'True', reason: 'Made' }] : before;
 }
 
 export function conditionsOf(
@@ -62,7 +77,8 @@ export function conditionsOf(
   });
   const list = [
     ...hearing(observed, census, phase, isPaused(stage)),
-    redundant(observed),
+    redundant(observed, census),
+    ...checkpointing(observed),
     is('Scaling', ...scalingOf(observed, census, goal, verdict.ended)),
   ];
   const foreign = foreignCondition(observed, census);

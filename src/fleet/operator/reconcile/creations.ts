@@ -2,7 +2,7 @@
 import type { TrainingJobStatus } from '../types.js';
 import type { Census, Member } from './census.js';
 import { withMemory } from './memory.js';
-import { INDEX_LABEL, podName, type Replicated, ROLE_LABEL, selectorOf } from './names.js';
+import { INDEX_LABEL, podName, type Replicated, ROLE_LABEL } from './names.js';
 import type { Action, ObservedJob, RefusedObject } from './observed.js';
 import { podOf } from './pods.js';
 import { staying } from './scaling/asks.js';
@@ -98,14 +98,14 @@ export function creations(
     making[role] = [...free];
     if (withheld.has(role)) return;
     if (count > 0 && asksFirst(observed, role)) {
-      actions.push({ kind: 'try', object: podOf(job, role, next[role], selectorOf(job, role)) });
+      actions.push({ kind: 'try', object: podOf(job, role, next[role]) });
       return;
     }
     const again = [...free].sort((a, b) => a - b);
     for (let made = 0; made < count; made++) {
       const index = again.shift() ?? next[role]++;
       if (!free.has(index)) making[role].push(index);
-      actions.push({ kind: 'create', object: podOf(job, role, index, selectorOf(job, role)) });
+      actions.push({ kind: 'create', object: podOf(job, role, index) });
     }
   };
   make('ps', goal.ps - staying(census.ps, goal).length);

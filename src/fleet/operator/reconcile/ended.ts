@@ -1,5 +1,5 @@
 /** Cleans up a job that has ended. */
-import { TRAINING_JOB, type TrainingJobStatus } from '../types.js';
+import { TRAINING_JOB, type TrainingJob, type TrainingJobStatus } from '../types.js';
 import { type Census, inState, type Member } from './census.js';
 import { deletion } from './deletion.js';
 import type { Action, ObservedJob } from './observed.js';
@@ -7,19 +7,28 @@ import type { Action, ObservedJob } from './observed.js';
 /** Seconds in which a process of an ended job ends: it has nothing to hand over. */
 const ENDED_GRACE_SECONDS = 1;
 
+/** Whether the scheduler of a job that has ended is gone, which saves at its end what there is. */
+const isSaved = (census: Census): boolean => inState(census.scheduler, 'active', 'ending').length === 0;
+
+/**
+ * Whether evictions still have to leave the PS of a job that has ended: there is something to be saved, or to
+ * be rescued. PS that only stay to be looked at hold up no drain.
+ */
+export const isGuarded = ({ spec, status }: TrainingJob, census: Census): boolean =>
+  keptForRescue(status) || (spec.runPolicy.cleanPodPolicy !== 'None' && !isSaved(census));
+
 /** Deletes Pods of a job that has ended: first the scheduler ends, which saves what there is, then the PS. */
 export function cleaning({ job }: ObservedJob, census: Census): Action[] {
   const policy = job.spec.runPolicy.cleanPodPolicy;
   if (policy === 'None' || keptForRescue(job.status)) return [];
   const goes = ({ state, lingers }: Member): boolean =>
     state === 'active' || state === 'lost' || (state !== 'ending' && (lingers || policy === 'All'));
-  const saved = inState(census.scheduler, 'active', 'ending').length === 0;
   // A program of the user's own may have something to do at its end.
   const { terminationGracePeriodSeconds } = job.spec.replicaSpecs.worker.template?.spec ?? {};
   const grace = terminationGracePeriodSeconds == null ? ENDED_GRACE_SECONDS : undefined;
   return [
     ...census.worker.filter(goes).map((one) => deletion(one, grace)),
-    ...(saved ? census.ps.filter(goes) : []).map((one) => deletion(one, ENDED_GRACE_SECONDS)),
+    ...(isSaved(census) ? census.ps.filter(goes) : []).map((one) => deletion(one, ENDED_GRACE_SECONDS)),
   ];
 }
 

@@ -15,6 +15,7 @@ import {
 } from './names.js';
 import { networkPolicyOf } from './network.js';
 import { type Beginning, podMeta, podSpecOf, STATE_VOLUME } from './pods.js';
+import { includesValue } from './same.js';
 
 /** The address of the scheduler. It leads to the scheduler before that is ready, because PS wait for it. */
 function serviceOf(job: TrainingJob): ObjectManifest {
@@ -40,8 +41,7 @@ function schedulerOf(job: TrainingJob, replicas: number, start: Beginning): Obje
   const name = schedulerName(job);
   const labels = selectorOf(job, 'scheduler');
   const { name: _, ...metadata } = podMeta(job, 'scheduler', { name, labels: labelsOf(job, 'scheduler') });
-  const { size, storageClassName, claimName, deletionPolicy, etcd } = job.spec.scheduler.store;
-  const ownClaim = claimName === undefined && !etcd;
+  const { size, storageClassName, deletionPolicy, etcd } = job.spec.scheduler.store;
   return {
     apiVersion: 'apps/v1',
     kind: 'StatefulSet',
@@ -54,9 +54,9 @@ function schedulerOf(job: TrainingJob, replicas: number, start: Beginning): Obje
       persistentVolumeClaimRetentionPolicy: { whenDeleted: deletionPolicy, whenScaled: 'Retain' },
       template: {
         metadata,
-        spec: podSpecOf(job, 'scheduler', labels, start),
+        spec: podSpecOf(job, 'scheduler', start),
       },
-      ...(ownClaim ? { volumeClaimTemplates: [claimOf(size, storageClassName)] } : {}),
+      ...(stateClaim(job) !== undefined ? { volumeClaimTemplates: [claimOf(size, storageClassName)] } : {}),
     },
   };
 }
@@ -83,9 +83,19 @@ function budgetOf(job: TrainingJob, ps: number): ObjectManifest {
   };
 }
 
-/** The Secret with the tokens. Its values are drawn when it is made. */
+/** Name of the claim that the StatefulSet of the scheduler makes for its state; undefined: it makes none. */
+export function stateClaim(job: TrainingJob): string | undefined {
+  const { claimName, etcd } = job.spec.scheduler.store;
+  return claimName === undefined && !etcd ? `${STATE_VOLUME}-${schedulerName(job)}-0` : undefined;
+}
+
+/**
+ * The Secret with the tokens. Its values are drawn when it is made, and nobody changes them: processes that
+ * run would not know it.
+ */
 export function secretOf(job: TrainingJob): ObjectManifest {
-  return { apiVersion: 'v1', kind: 'Secret', metadata: metaOf(job, secretName(job)), type: 'Opaque' };
+  const metadata = metaOf(job, secretName(job));
+  return { apiVersion: 'v1', kind: 'Secret', metadata, type: 'Opaque', immutable: true };
 }
 
 /**
@@ -136,8 +146,28 @@ export function firstPodOf({ metadata, spec }: ObjectManifest): ObjectManifest {
 export const sameKind = (one: KubeObject, other: KubeObject): boolean =>
   one.kind === other.kind && one.apiVersion === other.apiVersion;
 
+const findIn = (there: readonly KubeObject[], wanted: ObjectManifest): KubeObject | undefined =>
+  there.find((one) => sameKind(one, wanted) && one.metadata.name === wanted.metadata.name);
+
+/** Kinds of which an edit is undone. Software of others adds to its own kinds what it likes. */
+const KEPT: ReadonlySet<string> = new Set([
+  ...['Service', 'StatefulSet', 'PodDisruptionBudget', 'NetworkPolicy'],
+]);
+
+/**
+ * Whether somebody has edited the object that was applied from `wanted`. Of a StatefulSet only its count is
+ * looked at: the server writes quantities in another way, and an edited template reaches no Pod by itself.
+ * The ports of a Service without an address mean nothing, and an apply would not take those of others away.
+ */
+export function wasEdited(wanted: ObjectManifest, there: readonly KubeObject[]): boolean {
+  const found = findIn(there, wanted) as ObjectManifest | undefined;
+  if (!found || !KEPT.has(wanted.kind)) return false;
+  const { replicas, ports: _, ...spec } = wanted.spec as Record<string, unknown>;
+  return !includesValue(found.spec, wanted.kind === 'StatefulSet' ? { replicas } : spec);
+}
+
 /** Whether the object that is there was applied from `wanted`. */
 export function sameAs(wanted: ObjectManifest, there: readonly KubeObject[]): boolean {
-  const found = there.find((one) => sameKind(one, wanted) && one.metadata.name === wanted.metadata.name);
+  const found = findIn(there, wanted);
   return found?.metadata.annotations?.[APPLIED] === wanted.metadata.annotations?.[APPLIED];
 }

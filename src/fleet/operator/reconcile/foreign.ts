@@ -2,13 +2,16 @@
  * A scheduler that has found the state of another job at its place, and refuses it. The job waits until its
  * spec says what is to become of that state.
  */
-import type { ObjectCondition } from '../objects.js';
+import type { EnvVar, ObjectCondition } from '../objects.js';
 import type { TrainingJob } from '../types.js';
-import { type Census, inState, lastError, type Member } from './census.js';
+import { type Census, inState, isLed, lastError, type Member, refusalWords } from './census.js';
 import { deletion } from './deletion.js';
+import { guardEnvironment } from './guard.js';
 import { CONTAINER } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 
+/** Variable of a scheduler with the uid of its job. */
+export const JOB_UID_ENV = 'KINTSUGI_JOB_UID';
 const FOREIGN_ENV = 'KINTSUGI_FOREIGN_STATE';
 export const FOREIGN_CONDITION = 'ForeignState';
 
@@ -24,17 +27,20 @@ function toldChoice({ spec }: TrainingJob, life: number): string {
   return foreignState === 'adopt' && life > 1 ? 'refuse' : foreignState;
 }
 
-/** Variables that tell a scheduler whose job it has. An older image ignores them. */
-export function ownerEnvironment(job: TrainingJob, life: number): { name: string; value: string }[] {
+/** Variables that tell a scheduler whose job it has, and whether that has begun. Older images ignore them. */
+export function ownerEnvironment(job: TrainingJob, life: number): EnvVar[] {
   const { uid } = job.metadata;
   const choice = toldChoice(job, life);
   return [
-    ...(uid === undefined ? [] : [{ name: 'KINTSUGI_JOB_UID', value: uid }]),
+    ...(uid === undefined ? [] : [{ name: JOB_UID_ENV, value: uid }]),
     ...(choice === 'refuse' ? [] : [{ name: FOREIGN_ENV, value: choice }]),
+    guardEnvironment(job, life),
   ];
 }
 
-const refuses = ({ ready, exit }: Member): boolean => !ready && lastError(exit)?.code === 'FOREIGN_STATE';
+const CODE = 'FOREIGN_STATE';
+
+const refuses = ({ ready, exit }: Member): boolean => !ready && lastError(exit)?.code === CODE;
 
 /** The choice that a Pod was told about the state of another job. */
 function choiceOf({ pod }: Member): string {
@@ -44,22 +50,20 @@ function choiceOf({ pod }: Member): string {
 
 /** The condition of a job whose place has the state of another one; undefined: it never had. */
 export function foreignCondition(
-  { job, report }: Pick<ObservedJob, 'job' | 'report'>,
+  observed: Pick<ObservedJob, 'job' | 'report'>,
   census: Census,
 ): ObjectCondition | undefined {
+  const { job } = observed;
   const type = FOREIGN_CONDITION;
-  // A scheduler that leads has settled it, and those that stand by may have refused before.
-  const settled = report !== undefined || census.scheduler.some(({ ready }) => ready);
-  const refused = settled ? undefined : inState(census.scheduler, 'active', 'failed').find(refuses);
-  if (refused) {
-    const [what = ''] = (lastError(refused.exit)?.message ?? '').split(' What to do: ');
+  const words = refusalWords(observed, census, CODE);
+  if (words !== undefined) {
     const advice = (job.status?.life ?? 1) > 1 ? RESUMED : WHAT_TO_DO;
-    return { type, status: 'True', reason: 'Refused', message: `${refused.name}: ${what} ${advice}` };
+    return { type, status: 'True', reason: 'Refused', message: `${words} ${advice}` };
   }
   const before = job.status?.conditions?.find((one) => one.type === type);
   if (before === undefined) return undefined;
   // Between two attempts of a scheduler nothing is known.
-  return settled ? { type, status: 'False', reason: 'Settled' } : before;
+  return isLed(observed, census) ? { type, status: 'False', reason: 'Settled' } : before;
 }
 
 /**

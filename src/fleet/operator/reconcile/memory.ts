@@ -10,6 +10,13 @@ import { bytesOf, quantityOf } from './quantity.js';
 /** Factor from the limit of a killed container to that of the next one. */
 const GROWTH = 1.5;
 const MIB = 2 ** 20;
+/** Memory that a process needs besides what it holds: so many bytes, or this part of its limit. */
+const OVERHEAD_BYTES = 192 * MIB;
+const OVERHEAD_PART = 0.15;
+
+/** Bytes that a PS may hold, of those that its processes may have. */
+export const memoryBeside = (limit: number): number =>
+  Math.floor(limit - Math.min(limit / 2, Math.max(OVERHEAD_BYTES, limit * OVERHEAD_PART)));
 
 /** Memory limits of Pods that are made from now on, by role. */
 export type Grown = NonNullable<TrainingJobStatus['memory']>;

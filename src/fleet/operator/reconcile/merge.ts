@@ -48,7 +48,6 @@ const POD_FIELDS: Readonly<Record<string, Strategy>> = {
   volumes: { key: 'name', retains: true },
   resourceClaims: { key: 'name', retains: true },
   ...{ imagePullSecrets: { key: 'name' }, schedulingGates: { key: 'name' }, hostAliases: { key: 'ip' } },
-  topologySpreadConstraints: { key: 'topologyKey' },
 };
 
 type FieldValues = Readonly<Record<string, unknown>>;

@@ -12,6 +12,8 @@ export const CONTAINER = 'kintsugi';
 export const JOB_LABEL = `${GROUP}/job`;
 export const ROLE_LABEL = `${GROUP}/role`;
 export const INDEX_LABEL = `${GROUP}/index`;
+/** Label with the zone of a machine, and of a Pod that has one. */
+export const ZONE_LABEL = 'topology.kubernetes.io/zone';
 /** Condition of a PS Pod that is its readiness gate. */
 export const REDUNDANT_GATE = `${GROUP}/redundant`;
 /** Annotation with a digest of what was applied: the same is not applied again. */

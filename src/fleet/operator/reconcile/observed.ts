@@ -16,6 +16,8 @@ export interface JobReport {
   changes: readonly ChangeReport[];
   progress?: NonNullable<TrainingJobStatus['progress']>;
   lastCheckpoint?: NonNullable<TrainingJobStatus['lastCheckpoint']>;
+  /** Why there is no checkpoint newer than the last one. Absent: none has failed since. */
+  checkpointProblem?: string;
   /** Plan of its checkpoints; null: it makes none. Absent: not known. */
   plan?: PlanReport | null;
 }
@@ -120,6 +122,8 @@ export interface ObservedJob {
   pods: readonly Pod[];
   /** Other objects that belong to the job: Services, StatefulSets, PodDisruptionBudgets and so on. */
   owned: readonly KubeObject[];
+  /** Objects that an earlier job of the same name has left, each as kind and name. */
+  earlier?: readonly string[] | undefined;
   /** Kinds of other software that the server has. */
   extras?: ReadonlySet<string> | undefined;
   nodes: readonly KubeNode[];
@@ -160,7 +164,10 @@ export type Action =
   | { kind: 'secret'; object: ObjectManifest; keys: readonly string[] }
   /** Applies an object on the server. */
   | { kind: 'apply'; object: ObjectManifest }
-  /** Applies the report of a job that has ended. Where it is refused, nothing that comes after it is done. */
+  /**
+   * Applies the report of a job that has ended, or the ConfigMap of one that has formed. Where it is refused,
+   * nothing that comes after it is done.
+   */
   | { kind: 'report'; object: ObjectManifest }
   /** Creates a Pod. One that exists already is left as it is. */
   | { kind: 'create'; object: ObjectManifest }
@@ -208,3 +215,10 @@ export type Action =
   | { kind: 'release'; workload: KubeObject }
   /** Asks for another pass at a time. Milliseconds since 1970. */
   | { kind: 'wake'; at: number };
+
+/** The ConfigMap of this name that the API server did not take when it was last asked to. */
+export const refusedConfigMap = (
+  { refusals = [] }: Pick<ObservedJob, 'refusals'>,
+  name: string,
+): RefusedObject | undefined =>
+  refusals.find(({ object }) => object.kind === 'ConfigMap' && object.metadata.name === name);

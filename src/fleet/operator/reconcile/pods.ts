@@ -1,8 +1,9 @@
 /** Pods of PS, workers and the scheduler: the templates of users, completed. */
 import type { Container, EnvVar, Meta, ObjectManifest, PodSpec, PodTemplate } from '../objects.js';
-import type { TrainingJob, TrainingJobStatus } from '../types.js';
+import { NOT_OF_TEMPLATE, RESERVED, type TrainingJob, type TrainingJobStatus } from '../types.js';
 import { apart } from './apart.js';
 import { ownerEnvironment } from './foreign.js';
+import { memoryBeside } from './memory.js';
 import { mergePodSpec, templateProblem } from './merge.js';
 import {
   CONTAINER,
@@ -19,6 +20,7 @@ import {
   schedulerAddress,
   secretName,
   WORKER_PORT,
+  ZONE_LABEL,
 } from './names.js';
 import { gangAnnotations, placement, queueLabels } from './placing.js';
 import { planFlags } from './plan.js';
@@ -43,9 +45,6 @@ const TOLERATED_SECONDS = 10;
 const ENDING_SECONDS = 15;
 /** The file of a container whose text is kept in the status of its Pod. */
 const LAST_WORDS = '/dev/termination-log';
-/** Memory that a process needs besides what it holds: so many bytes, or this part of its limit. */
-const OVERHEAD_BYTES = 192 * 2 ** 20;
-const OVERHEAD_PART = 0.15;
 
 const fromField = (name: string, fieldPath: string): EnvVar => ({
   name,
@@ -70,7 +69,7 @@ function environment(job: TrainingJob, role: PodRole, { life }: Beginning): EnvV
     fromField('POD_IP', 'status.podIP'),
     fromField('NODE_NAME', 'spec.nodeName'),
     ...(role === 'ps' && job.spec.failureDomain !== 'node'
-      ? [fromField('ZONE', "metadata.labels['topology.kubernetes.io/zone']")]
+      ? [fromField('ZONE', `metadata.labels['${ZONE_LABEL}']`)]
       : []),
     { name: 'KINTSUGI_SCHEDULER', value: schedulerAddress(job) },
     fromSecret('KINTSUGI_TOKEN', secret, 'token'),
@@ -78,6 +77,8 @@ function environment(job: TrainingJob, role: PodRole, { life }: Beginning): EnvV
     // A Secret of the user's own may not have it: then /metrics answers nobody beyond the Pod.
     ...(job.spec.metrics ? [fromSecret('KINTSUGI_METRICS_TOKEN', secret, METRICS_KEY, true)] : []),
     ...(role === 'scheduler' ? ownerEnvironment(job, life) : []),
+    // A LimitRange may give the container a limit that its template does not have. Older images ignore it.
+    ...(role === 'ps' ? [{ name: 'KINTSUGI_MEMORY', value: 'auto' }] : []),
     ...(role === 'worker'
       ? [
           { name: 'KINTSUGI_RESULTS', value: LAST_WORDS },
@@ -90,14 +91,12 @@ function environment(job: TrainingJob, role: PodRole, { life }: Beginning): EnvV
 }
 
 /**
- * Bytes that a PS may hold, of the memory that its container may have. Undefined: the container has no limit.
+ * Bytes that a PS may hold, of the memory that its container may have. Undefined: the template has no limit.
  */
 export function memoryBudget(template: PodTemplate | undefined): number | undefined {
   const container = template?.spec?.containers?.find((one) => one.name === CONTAINER);
   const limit = bytesOf(container?.resources?.limits?.memory);
-  if (limit === undefined) return undefined;
-  const overhead = Math.min(limit / 2, Math.max(OVERHEAD_BYTES, limit * OVERHEAD_PART));
-  return Math.floor(limit - overhead);
+  return limit === undefined ? undefined : memoryBeside(limit);
 }
 
 /** Beginning of a life of the scheduler, as its flags tell it. */
@@ -211,14 +210,6 @@ function tolerations(given: PodSpec['tolerations'] = []): NonNullable<PodSpec['t
   return [...given, ...ours.filter((own) => !given.some((one) => replaces(one, own)))];
 }
 
-/** Machines and zones get about as many of a role each, where there is room. */
-function spread(labels: Record<string, string>): object[] {
-  return ['topology.kubernetes.io/zone', 'kubernetes.io/hostname'].map((topologyKey) => ({
-    ...{ maxSkew: 1, topologyKey, whenUnsatisfiable: 'ScheduleAnyway' },
-    labelSelector: { matchLabels: labels },
-  }));
-}
-
 /** The volume of a claim that is there already. The job's own claim is made from a template (fixtures.ts). */
 function stateVolumes({ spec }: TrainingJob): { name: string }[] {
   const { claimName } = spec.scheduler.store;
@@ -239,12 +230,10 @@ function restartPolicyOf({ spec }: TrainingJob, role: 'ps' | 'worker'): string {
 export function podSpecOf(
   job: TrainingJob,
   role: PodRole,
-  selector: Record<string, string>,
   start: Beginning = { startPs: 0, life: 1 },
 ): PodSpec {
   const given = job.spec.replicaSpecs[role].template?.spec ?? {};
   const own: PodSpec = {
-    topologySpreadConstraints: spread(selector),
     securityContext: {
       ...{ runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1000, fsGroup: 1000 },
       seccompProfile: { type: 'RuntimeDefault' },
@@ -283,19 +272,14 @@ export function podMeta(job: TrainingJob, role: PodRole, meta: Meta): Meta {
 }
 
 /** The Pod of a PS or worker. No other one has its index, ever. */
-export function podOf(
-  job: TrainingJob,
-  role: 'ps' | 'worker',
-  index: number,
-  selector: Record<string, string>,
-): ObjectManifest {
+export function podOf(job: TrainingJob, role: 'ps' | 'worker', index: number): ObjectManifest {
   const meta = metaOf(job, podName(job, role, index), role);
   const labels = { ...meta.labels, [INDEX_LABEL]: String(index) };
   return {
     apiVersion: 'v1',
     kind: 'Pod',
     metadata: podMeta(job, role, { ...meta, labels }),
-    spec: podSpecOf(job, role, selector),
+    spec: podSpecOf(job, role),
   };
 }
 
@@ -310,6 +294,14 @@ function stateProblem({ spec }: TrainingJob, role: PodRole, path: string): strin
   );
 }
 
+/** A field that would take the place of one that the operator relies on. */
+function reservedProblem({ spec }: TrainingJob, role: PodRole, path: string): string | undefined {
+  const all = spec.replicaSpecs[role].template?.spec?.containers ?? [];
+  const own = all.find(({ name }) => name === CONTAINER);
+  const field = own && RESERVED.find((name) => own[name] != null);
+  return field && `"${path}.spec.containers" has "${field}": ${NOT_OF_TEMPLATE}`;
+}
+
 /** The job without templates that cannot be merged, and what is wrong with each of these. */
 export function withSoundTemplates(job: TrainingJob): {
   job: TrainingJob;
@@ -319,7 +311,10 @@ export function withSoundTemplates(job: TrainingJob): {
   const replicaSpecs = { ...job.spec.replicaSpecs };
   for (const role of ['scheduler', 'ps', 'worker'] as const) {
     const path = `replicaSpecs.${role}.template`;
-    const problem = templateProblem(replicaSpecs[role].template, path) ?? stateProblem(job, role, path);
+    const problem =
+      templateProblem(replicaSpecs[role].template, path) ??
+      stateProblem(job, role, path) ??
+      reservedProblem(job, role, path);
     if (problem === undefined) continue;
     problems.set(role, problem);
     replicaSpecs[role] = { ...replicaSpecs[role], template: undefined } as never;

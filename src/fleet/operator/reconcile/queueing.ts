@@ -10,7 +10,7 @@ import { createHash } from 'node:crypto';
 import type { KubeObject, ObjectCondition, ObjectManifest, PodTemplate } from '../objects.js';
 import { GROUP, TRAINING_JOB, type TrainingJob } from '../types.js';
 import { digested, sameAs } from './fixtures.js';
-import { labelsOf, metaOf, type PodRole, ROLES, schedulersOf, selectorOf, wantedPs } from './names.js';
+import { labelsOf, metaOf, type PodRole, ROLES, schedulersOf, wantedPs } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 import { QUEUE_LABEL } from './placing.js';
 import { podMeta, podSpecOf } from './pods.js';
@@ -249,10 +249,9 @@ function podSetsOf(job: TrainingJob): PodSet[] {
   const least = worker.minReplicas;
   const fewer = least !== undefined && least > 0 && least < worker.replicas ? { minCount: least } : {};
   return ROLES.filter((role) => counts[role] > 0).map((name) => {
-    const selector = selectorOf(job, name);
     const { labels, annotations } = podMeta(job, name, { name, labels: labelsOf(job, name) });
     const metadata = { labels, ...(annotations ? { annotations } : {}) };
-    const template = { metadata, spec: podSpecOf(job, name, selector) };
+    const template = { metadata, spec: podSpecOf(job, name) };
     const request = topologyRequest(annotations ? { annotations } : {});
     return { name, count: counts[name], ...(name === 'worker' ? fewer : {}), template, ...request };
   });

@@ -4,8 +4,8 @@
  * so each action is one that does no harm when it is late:
  *
  * - The status is written first, on the version that was observed. Where that is out of date nothing else
- *   happens. So an index is noted before there is a Pod that has it. Only the report of a job that ends comes
- *   before it.
+ *   happens. So an index is noted before there is a Pod that has it. Only what the status tells of comes
+ *   before it: the report of a job that ends, and the ConfigMap of one that has formed (guard.ts).
  * - Names derive from indices: a Pod that was made already is not made again.
  * - A PS of a job that goes on is deleted only when its process has ended, or when its machine is gone and
  *   the job has given it up, or before it began. Where there are too many, the job is asked to empty some,
@@ -17,11 +17,12 @@ import { GROUP, type TrainingJob, type TrainingJobStatus } from '../types.js';
 import { stranded } from './apart.js';
 import { type Census, censusOf, inState } from './census.js';
 import { creations } from './creations.js';
-import { ageing, cleaning, keptForRescue } from './ended.js';
-import { firstPodOf, fixturesOf, sameAs, sameKind, secretOf } from './fixtures.js';
+import { ageing, cleaning, isGuarded, keptForRescue } from './ended.js';
+import { firstPodOf, fixturesOf, sameAs, sameKind, secretOf, wasEdited } from './fixtures.js';
 import { FOREIGN_CONDITION, retold } from './foreign.js';
 import { gates } from './gates.js';
 import { growthTold, starving } from './growth.js';
+import { firstGuard, lateGuard } from './guard.js';
 import { type PodRole, ROLES, schedulersOf, TOKEN_KEYS } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 import { outdated } from './outdated.js';
@@ -40,17 +41,23 @@ import { pausedSteps, scalerSteps } from './scaling/scalers.js';
 import { beginningOf, begun, hasEnded, outcomeOf, statusOf } from './status.js';
 import { lookAgain, stuckOf, stuckTold } from './stuck.js';
 import { isPaused, type Stage, stageOf, suspending } from './suspension.js';
+import { isDrawn, tokenProblem } from './tokens.js';
 import { deadlineOf, type ReconcileVerdict, verdictOf } from './verdict.js';
 
 /** Conditions whose every new reason is an event. */
-const STORY = new Set(['Suspended', 'Redundant', 'Restarting', FOREIGN_CONDITION]);
+const STORY = new Set(['Suspended', 'Redundant', 'Checkpointing', 'Restarting', FOREIGN_CONDITION]);
 /** Reasons of conditions that somebody has to do something about. */
-const WARNS: ReadonlySet<string> = new Set(['Degraded', 'Lost', 'Refused']);
+const WARNS: ReadonlySet<string> = new Set(['Degraded', 'Lost', 'NoZones', 'Failing', 'Refused']);
 
 /** Objects that not every job has. */
-const OPTIONAL: ReadonlySet<string> = new Set(['NetworkPolicy', 'PodMonitor', 'PodGroup', 'Workload']);
+const BUDGET = 'PodDisruptionBudget';
+const OPTIONAL: ReadonlySet<string> = new Set([
+  ...['NetworkPolicy', 'PodMonitor', 'PodGroup', 'Workload', BUDGET],
+]);
 const isSet = ({ kind }: ObjectManifest): boolean => kind === 'StatefulSet';
 const NONE: ReadonlySet<string> = new Set();
+/** Time until it is looked again whether an earlier job has gone. */
+const EARLIER_MS = 1000;
 /** Time in which the controller of StatefulSets makes the Pod of a scheduler. */
 const CONTROLLER_MS = 5000;
 
@@ -75,20 +82,21 @@ function fixtures(
   stage: Stage,
   start: Beginning,
   leastPs: number,
-  queued: boolean,
+  { queued, guarded, formed = false }: { queued: boolean; guarded: boolean; formed?: boolean | undefined },
 ): Action[] {
   const { job, owned, secret, operatorNamespace } = observed;
   const ended = hasEnded(job.status);
   const cleans = job.spec.runPolicy.cleanPodPolicy !== 'None' && !keptForRescue(job.status);
   const stop = ended ? cleans : isPaused(stage);
   const extras = observed.extras ?? NONE;
-  const wanted = fixturesOf(job, stop ? 0 : schedulersOf(job), start, leastPs, extras, operatorNamespace);
+  const all = fixturesOf(job, stop ? 0 : schedulersOf(job), start, leastPs, extras, operatorNamespace);
+  const wanted = all.filter(({ kind }) => guarded || kind !== BUDGET);
   const actions: Action[] = wanted
-    .filter((object) => !sameAs(object, owned))
+    .filter((object) => !sameAs(object, owned) || wasEdited(object, owned))
     .map((object) => ({ kind: 'apply', object }));
   for (const object of owned.filter(({ kind }) => OPTIONAL.has(kind) && !(queued && kind === 'Workload')))
     if (!wanted.some((one) => sameKind(one, object))) actions.push({ kind: 'delete', object });
-  if (secret || job.spec.auth || ended) return actions;
+  if (secret || job.spec.auth || ended || isDrawn(job, secret, formed)) return actions;
   return [{ kind: 'secret', object: secretOf(job), keys: TOKEN_KEYS }, ...actions];
 }
 
@@ -119,6 +127,18 @@ function tried({ now, owned }: ObservedJob, census: Census, made: readonly Actio
   return [now < at ? { kind: 'wake', at } : { kind: 'try', object: firstPodOf(set) }];
 }
 
+/** Whether Pods of the job were made. */
+export const hasPods = ({ status }: TrainingJob): boolean => (status?.nextIndex?.ps ?? 0) > 0;
+
+/**
+ * Why a job waits of which no Pod was made: an earlier one of its name is still being removed. What has its
+ * names would not be its own, and would go.
+ */
+function earlierProblem({ job, earlier = [] }: ObservedJob): string | undefined {
+  if (hasPods(job) || earlier.length === 0) return undefined;
+  return `it waits until what an earlier job of this name has left is gone: ${earlier.join(', ')}`;
+}
+
 /** The controller that a job may name as its own (spec.managedBy). */
 const OURS = `${GROUP}/operator`;
 
@@ -128,8 +148,10 @@ export function reconcile(seen: ObservedJob): Action[] {
   const sound = withSoundTemplates(seen.job);
   const { job, queue } = queueingOf({ ...seen, job: sound.job });
   const gang = gangProblem(job, seen.extras ?? NONE);
-  // A group that cannot be made holds back all Pods.
-  const problems = gang === undefined ? sound.problems : new Map(ROLES.map((role) => [role, gang]));
+  const earlier = earlierProblem(seen);
+  // A group that cannot be made holds back all Pods, and so does what an earlier job has left.
+  const holds = gang ?? earlier;
+  const problems = holds === undefined ? sound.problems : new Map(ROLES.map((role) => [role, holds]));
   const observed = { ...seen, job };
   const census = censusOf(observed);
   if (job.metadata.deletionTimestamp !== undefined) return isHeld(job) ? removing(observed, census) : [];
@@ -157,11 +179,14 @@ export function reconcile(seen: ObservedJob): Action[] {
   // A job that never began has no objects, and a new life begins in the next pass.
   const never = stage === 'suspended' && job.status?.startPs === undefined;
   const fixed =
-    never || stage === 'returning'
+    never || stage === 'returning' || earlier !== undefined
       ? []
       : [
           ...holding(job),
-          ...fixtures(observed, stage, beginningOf(start), goal.leastPs, queue !== undefined),
+          ...fixtures(observed, stage, beginningOf(start), goal.leastPs, {
+            ...{ queued: queue !== undefined, guarded: !over || isGuarded(job, census) },
+            formed: start.formed,
+          }),
         ].filter(
           (one) => !(goesOn && problems.has('scheduler') && one.kind === 'apply' && isSet(one.object)),
         );
@@ -178,7 +203,7 @@ export function reconcile(seen: ObservedJob): Action[] {
   const waits = queue !== undefined && stage === 'suspended';
   const kept = {
     template: [...sound.problems.values()][0],
-    ...{ gang, queue: queue?.problem },
+    ...{ gang, earlier, queue: queue?.problem, tokens: tokenProblem(observed, census, start) },
   };
   const stuck = goesOn || waits ? stuckOf(observed, census, [...all, ...steps], kept) : undefined;
   const status = statusOf(observed, {
@@ -195,6 +220,7 @@ export function reconcile(seen: ObservedJob): Action[] {
   const deadline = goesOn ? deadlineOf(job, start.startTime) : undefined;
   return [
     ...(verdict.ended ? firstReport(observed, census, status, verdict) : []),
+    ...firstGuard(observed, start),
     ...(sameValue(status, job.status) ? [] : [{ kind: 'status' as const, status }]),
     ...told(job, status),
     ...(asking ?? []),
@@ -218,8 +244,11 @@ export function reconcile(seen: ObservedJob): Action[] {
       : pausedSteps(observed, stage === 'suspended')),
     ...(over ? [...cleaning(observed, census), ...ageing(observed)] : []),
     ...(goesOn ? lookAgain(observed, census) : []),
+    // No watch tells that a Secret has gone.
+    ...(goesOn && earlier !== undefined ? [{ kind: 'wake' as const, at: seen.now + EARLIER_MS }] : []),
     ...(deadline === undefined ? [] : [{ kind: 'wake' as const, at: deadline }]),
     // Where it is refused again the pass ends.
     ...(over ? lateReport(observed, census, status) : []),
+    ...(goesOn ? lateGuard(observed, status) : []),
   ];
 }

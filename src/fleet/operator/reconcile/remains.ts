@@ -9,14 +9,14 @@ import { stranded } from './apart.js';
 import { type Census, containerIn, lastExit, permanentProblem } from './census.js';
 import { deletion } from './deletion.js';
 import { fixturesOf, sameAs } from './fixtures.js';
-import { CONTAINER, commandOf, labelsOf, ROLE_LABEL, schedulerName, selectorOf } from './names.js';
+import { CONTAINER, commandOf, labelsOf, ROLE_LABEL, schedulerName } from './names.js';
 import type { Action, ObservedJob } from './observed.js';
 import { podMeta, podSpecOf } from './pods.js';
 import { beginningOf, begun } from './status.js';
 import { here } from './suspension.js';
 
 export const STATE_FINALIZER = `${GROUP}/state`;
-export const REMOVAL_ROLE = 'removal';
+const REMOVAL_ROLE = 'removal';
 /** After so long the job goes without: its etcd is away, or its namespace goes and takes no more Pods. */
 const LIMIT_MS = 120_000;
 /** Seconds in which a process of a deleted job ends: it has nothing to hand over. */
@@ -44,6 +44,10 @@ const isStill = ({ metadata }: Pod): boolean =>
 const removalName = ({ metadata }: TrainingJob): string =>
   `${metadata.name}-${REMOVAL_ROLE}-${(metadata.uid ?? '').slice(0, 8)}`;
 
+/** Whether a Pod removes keys of a job of this name. It has no owner. */
+export const isRemoval = ({ metadata }: Pod, name: string): boolean =>
+  metadata.labels?.[ROLE_LABEL] === REMOVAL_ROLE && metadata.name.startsWith(`${name}-${REMOVAL_ROLE}-`);
+
 /** Tokens: their Secret may be gone before the Pod begins, and it needs none. */
 const TOKENS: ReadonlySet<string> = new Set([
   ...['KINTSUGI_TOKEN', 'KINTSUGI_NODE_TOKEN', 'KINTSUGI_METRICS_TOKEN'],
@@ -55,7 +59,7 @@ const TOKENS: ReadonlySet<string> = new Set([
  */
 function removalOf(job: TrainingJob): ObjectManifest {
   const lives = Array.from({ length: (job.status?.life ?? 1) - 1 }, (_, index) => `life-${index + 2}`);
-  const spec = podSpecOf(job, 'scheduler', selectorOf(job, 'scheduler'), { startPs: 1, life: 1 });
+  const spec = podSpecOf(job, 'scheduler', { startPs: 1, life: 1 });
   const containers = (spec.containers ?? [])
     .filter(({ name }) => name === CONTAINER)
     .map(({ readinessProbe: _, ports: __, env = [], args = [], ...container }) => ({

@@ -7,7 +7,7 @@ import type { ObjectManifest } from '../objects.js';
 import type { TrainingJobStatus } from '../types.js';
 import { type Census, inState, type Member } from './census.js';
 import { labelsOf, metaOf } from './names.js';
-import type { Action, ObservedJob, RefusedObject } from './observed.js';
+import { type Action, type ObservedJob, type RefusedObject, refusedConfigMap } from './observed.js';
 import { finishedWorkers, type ReconcileVerdict } from './verdict.js';
 
 /** A scheduler that does not answer at the end of the training is waited for so long. */
@@ -81,8 +81,8 @@ const endedWorkers = (census: Census): Member[] => [
 const reportName = ({ metadata }: ObservedJob['job']): string => `${metadata.name}-results`;
 
 /** The report that the API server did not take when it was last asked to. */
-const refusedReport = ({ job, refusals = [] }: ObservedJob): RefusedObject | undefined =>
-  refusals.find(({ object }) => object.kind === 'ConfigMap' && object.metadata.name === reportName(job));
+const refusedReport = (observed: ObservedJob): RefusedObject | undefined =>
+  refusedConfigMap(observed, reportName(observed.job));
 
 /** Results of a job that ends now. */
 export function resultsOf(

@@ -1,8 +1,9 @@
 /** The status of a job: what was observed, in the words that its users read. */
 import type { JobPhase, TrainingJob, TrainingJobStatus } from '../types.js';
 import { type Census, inState } from './census.js';
-import { conditionsOf, since } from './conditions.js';
+import { conditionsOf, RESUMED, since } from './conditions.js';
 import { grownMemory } from './growth.js';
+import { tellsGuard } from './guard.js';
 import { lastHeardOf } from './hearing.js';
 import { type PodRole, type Replicated, ROLES, selectorOf, wantedPs } from './names.js';
 import type { ObservedJob } from './observed.js';
@@ -45,20 +46,30 @@ const nextLife = ({ life = 1 }: TrainingJobStatus, place: string) => ({
   ...(place === '' ? {} : { restore: place }),
 });
 
+/** Whether the job goes on in this life after a pause, of which the last pass had not seen the end. */
+function resumes(before: TrainingJobStatus, stage: Stage): boolean {
+  const pause = before.conditions?.find(({ type }) => type === 'Suspended');
+  return stage === 'none' && !hasEnded(before) && pause !== undefined && pause.reason !== RESUMED;
+}
+
 /** The part of the status that the verdict needs: times and counts of this life. */
 export function begun(observed: ObservedJob, census: Census, stage: Stage) {
   const { job, now } = observed;
   const before = job.status ?? {};
   const again = stage === 'returning';
-  const { suspended, formed: _, ...rest } = before;
+  const { suspended, formed: _, guarded: __, ...rest } = before;
+  const formed = !again && hasFormed(observed, census);
+  const ended = hasEnded(before);
   return {
     ...(again ? rest : before),
-    startTime: (again ? undefined : before.startTime) ?? timeOf(now),
+    // A deadline begins anew after a pause, as that of a Job does.
+    startTime: (again || resumes(before, stage) ? undefined : before.startTime) ?? timeOf(now),
     startPs: (again ? undefined : before.startPs) ?? wantedPs(job),
     startCheckpoint: (again ? undefined : before.startCheckpoint) ?? startPlan(job),
     ...(again && suspended ? nextLife(before, suspended.place) : {}),
-    ...(!again && hasFormed(observed, census) ? { formed: true } : {}),
-    ...(hasEnded(before) ? {} : { ...failures(census, before), ...grown(job, census) }),
+    ...(formed ? { formed } : {}),
+    ...(!ended && !isPaused(stage) && tellsGuard(observed, formed) ? { guarded: true } : {}),
+    ...(ended ? {} : { ...failures(census, before), ...grown(job, census) }),
   };
 }
 

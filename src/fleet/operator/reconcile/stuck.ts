@@ -3,6 +3,7 @@ import type { ContainerStatus, ObjectCondition, Pod, Terminated } from '../objec
 import type { TrainingJob } from '../types.js';
 import { type Census, inState, lastExit, type Member } from './census.js';
 import { foreignCondition } from './foreign.js';
+import { lostState } from './guard.js';
 import { INDEX_LABEL, REPLICATED } from './names.js';
 import type { Action, ObservedJob, RefusedObject } from './observed.js';
 import { describeEnd } from './verdict.js';
@@ -11,6 +12,7 @@ import { describeEnd } from './verdict.js';
 const REASONS = [
   ...([
     'ForeignState',
+    'StateLost',
     'BadTemplate',
     'Queue',
     'Gang',
@@ -22,7 +24,7 @@ const REASONS = [
     'Config',
     'Volume',
   ] as const),
-  ...(['Crashing', 'NotStarting', 'Unschedulable', 'Gated'] as const),
+  ...(['Crashing', 'NotStarting', 'Unschedulable', 'Gated', 'EarlierJob'] as const),
 ];
 export type StuckReason = (typeof REASONS)[number];
 
@@ -151,7 +153,7 @@ export function stuckOf(
   observed: ObservedJob,
   census: Census,
   making: readonly Action[],
-  kept: { template?: string | undefined; gang?: string | undefined; queue?: string | undefined } = {},
+  kept: Partial<Record<'template' | 'gang' | 'queue' | 'earlier' | 'tokens', string | undefined>> = {},
 ): Stuck | undefined {
   const asked = new Set(
     making.flatMap((one) => ('object' in one ? [`${one.object.kind}/${one.object.metadata.name}`] : [])),
@@ -159,9 +161,13 @@ export function stuckOf(
   const found: Stuck[] = [];
   const foreign = foreignCondition(observed, census);
   if (foreign?.status === 'True') found.push({ reason: 'ForeignState', message: foreign.message ?? '' });
+  const lost = lostState(observed, census);
+  if (lost !== undefined) found.push({ reason: 'StateLost', message: lost });
   if (kept.template !== undefined) found.push({ reason: 'BadTemplate', message: kept.template });
+  if (kept.tokens !== undefined) found.push({ reason: 'Secret', message: kept.tokens });
   if (kept.queue !== undefined) found.push({ reason: 'Queue', message: kept.queue });
   if (kept.gang !== undefined) found.push({ reason: 'Gang', message: kept.gang });
+  if (kept.earlier !== undefined) found.push({ reason: 'EarlierJob', message: kept.earlier });
   for (const refusal of observed.refusals ?? []) {
     const { kind, metadata } = refusal.object;
     if (!asked.has(`${kind}/${metadata.name}`)) continue;

@@ -5,6 +5,7 @@ import { type Census, inState, lastExit, type Member, permanentProblem } from '.
 import { memoryOf } from './memory.js';
 import type { ObservedJob } from './observed.js';
 import { quantityOf } from './quantity.js';
+import { refusedMembers } from './tokens.js';
 
 /** Why a job has failed. */
 export type FailureReason = 'BadInput' | 'BackoffLimitExceeded' | 'DeadlineExceeded' | 'Unrecoverable';
@@ -24,7 +25,7 @@ export function ownFailures(members: readonly Member[]): Member[] {
   );
 }
 
-/** A worker exits with 0 when every sample is trained. One that is deleted does, too. */
+/** A worker exits with 0 when every sample is trained. A program that is ended to make room may, too. */
 export function finishedWorkers(census: Census): Member[] {
   return inState(census.worker, 'succeeded').filter((one) => !one.disrupted);
 }
@@ -33,13 +34,16 @@ export function finishedWorkers(census: Census): Member[] {
  * A problem that no other attempt would mend. The newest end of a process that is started again in its Pod
  * counts until it is ready.
  */
-function problemOf(census: Census): { member: Member; problem: string } | undefined {
+function problemOf(
+  census: Census,
+  waits: readonly Member[],
+): { member: Member; problem: string } | undefined {
   const candidates = [
     ...[...census.scheduler, ...census.ps].filter((one) => one.state !== 'ending' && !one.ready),
     ...inState(census.worker, 'active').filter((one) => !one.ready),
     ...ownFailures(census.worker),
   ];
-  for (const member of candidates) {
+  for (const member of candidates.filter((one) => !waits.includes(one))) {
     const problem = permanentProblem(member.exit);
     if (problem !== undefined) return { member, problem };
   }
@@ -66,16 +70,18 @@ export function describeEnd({
   if (pod && (exit?.exitCode ?? 0) === 0) return describeFailure(name, pod);
   if (!exit) return `${name} failed`;
   const how = exit.signal ? `signal ${exit.signal}` : (exit.reason ?? 'Error');
-  const last = exit.message?.trim().split('\n').at(-1);
+  const words = exit.message?.trim().split('\n').at(-1);
+  // A worker that a signal has ended leaves its results.
+  const last = words?.startsWith('{') ? undefined : words;
   const had = quantityOf((pod && memoryOf(pod)) ?? 0);
   const spent = starved === 'spent' ? `, with ${had} of memory, and resourceLimits allows no more` : '';
   return `${name}: exit code ${exit.exitCode} (${how})${last ? `: ${last}` : ''}${spent}`;
 }
 
-/** Time by which a job has to have ended. Milliseconds since 1970. */
-export function deadlineOf(job: TrainingJob, startTime: string): number | undefined {
-  const seconds = job.spec.runPolicy.activeDeadlineSeconds;
-  return seconds === undefined ? undefined : Date.parse(startTime) + seconds * 1000;
+/** Time by which a job has to have ended. A pause does not count. Milliseconds since 1970. */
+export function deadlineOf({ spec }: TrainingJob, startTime: string): number | undefined {
+  const { activeDeadlineSeconds: seconds, suspend } = spec.runPolicy;
+  return seconds === undefined || suspend ? undefined : Date.parse(startTime) + seconds * 1000;
 }
 
 /** The failures beyond those that there may be, in a sentence. */
@@ -103,7 +109,7 @@ function excessOf(
 export function verdictOf(
   { job, now }: Pick<ObservedJob, 'job' | 'now'>,
   census: Census,
-  status: Pick<TrainingJobStatus, 'restartCount' | 'restarts'> & { startTime: string },
+  status: Pick<TrainingJobStatus, 'restartCount' | 'restarts' | 'formed'> & { startTime: string },
 ): ReconcileVerdict {
   const failed = (reason: FailureReason, message: string): ReconcileVerdict => ({
     ...{ ended: true, phase: 'Failed', reason, message },
@@ -111,7 +117,7 @@ export function verdictOf(
   const done = finishedWorkers(census);
   if (done.length > 0 && inState(census.worker, 'active').length === 0)
     return { ended: true, phase: 'Succeeded', message: `${done[0]!.name} found all samples trained` };
-  const found = problemOf(census);
+  const found = problemOf(census, refusedMembers(status, census));
   if (found) {
     const reason = found.problem.startsWith('UNRECOVERABLE') ? 'Unrecoverable' : 'BadInput';
     return failed(reason, `${found.member.name}: ${found.problem}`);
