@@ -122,8 +122,8 @@ export type { SavedTable } from './protocol/checkpoints.js';
 export type { EventFields, EventKind, JobEvent, ToldKind } from './protocol/events.js';
 export type { Life } from './protocol/liveness.js';
 export type {
-  ClusterMap,
   DataEntry,
+  FrozenMap as ClusterMap,
   Group,
   NodeEntry,
   PeerId,

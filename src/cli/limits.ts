@@ -1,6 +1,7 @@
 /** `--limit name=value`: every named limit and timer of a role, with its default, on one repeatable flag. */
 import { type Command, Option } from 'commander';
 import { KintsugiError } from '../common/errors.js';
+import { limitProblem } from '../common/options.js';
 import { grouped } from './flags.js';
 import { repeatable } from './given-once.js';
 import { decimal } from './values.js';
@@ -19,7 +20,7 @@ function numeric(policy: object, without: readonly string[]): Limits {
 export function withLimits(command: Command, policy: object, without: readonly string[] = []): Command {
   const defaults = numeric(policy, without);
   const parse = (text: string, before: Limits): Limits => {
-    const [name, value] = text.split('=', 2) as [string, string | undefined];
+    const [name, ...values] = text.split('=') as [string, ...string[]];
     if (!Object.hasOwn(defaults, name)) {
       throw new KintsugiError(
         'BAD_ARGUMENT',
@@ -28,13 +29,10 @@ export function withLimits(command: Command, policy: object, without: readonly s
     }
     if (Object.hasOwn(before, name))
       throw new KintsugiError('BAD_ARGUMENT', `--limit ${name} is given twice`);
-    const number = decimal(value ?? '');
-    if (!Number.isSafeInteger(number) || number < 1) {
-      throw new KintsugiError(
-        'BAD_ARGUMENT',
-        `--limit: "${text}" must be ${name}=N with a whole number N from 1`,
-      );
-    }
+    const number = decimal(values.join('='));
+    const problem = limitProblem(defaults[name]!, number);
+    if (problem)
+      throw new KintsugiError('BAD_ARGUMENT', `--limit: "${text}" must be ${name}=N with N ${problem}`);
     return { ...before, [name]: number };
   };
   const about = 'change a limit or timer of docs/limits.md (ms, bytes or a count)';

@@ -44,8 +44,9 @@ export function processesOf(
   const count = flags.processes === 0 ? availableParallelism() : flags.processes;
   const base = flags.name ?? `${hostname()}-${process.pid}`;
   const args = ['ps', ...given(argv), '--host-label', flags.hostLabel ?? hostname()];
-  // --memory is for all processes together, because they share a machine.
-  if (flags.memory > 0) args.push('--memory', String(Math.max(1, Math.floor(flags.memory / count))));
+  // --memory is for all processes together, because they share a machine. Each is told, also of none.
+  const memory = flags.memory > 0 ? Math.max(1, Math.floor(flags.memory / count)) : 0;
+  args.push('--memory', String(memory));
   return Array.from({ length: count }, (_, i) => {
     const own = ['--name', `${base}-${i}`, '--listen', nthAddress('--listen', flags.listen, i)];
     const { advertise } = flags;

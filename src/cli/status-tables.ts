@@ -22,13 +22,14 @@ export interface SizedTables {
   missing: readonly string[];
 }
 
-function looked(flags: ConnectFlags): Promise<JobSnapshot | undefined> {
+/** Asks all PS for their counters, once for all that is shown of tables; undefined: they cannot be asked. */
+export async function looked({ tables }: JobStatus, flags: ConnectFlags): Promise<JobSnapshot | undefined> {
+  if (tables.length === 0) return undefined;
   return withClient(flags, (client) => client.observe(), { waitForJob: false }).catch(() => undefined);
 }
 
-/** Asks all PS how large the tables are; undefined: they cannot be asked. */
-export async function sizedTables(flags: ConnectFlags): Promise<SizedTables | undefined> {
-  const look = await looked(flags);
+/** How large the tables are. */
+export function sizedTables(look: JobSnapshot | undefined): SizedTables | undefined {
   return look && { sizes: sizesOf(look), missing: look.missing };
 }
 
@@ -38,10 +39,8 @@ export interface TableLives {
   missing: readonly string[];
 }
 
-/** Asks all PS what went from the tables; undefined: no table has a policy, or the PS cannot be asked. */
-export async function tableLives(status: JobStatus, flags: ConnectFlags): Promise<TableLives | undefined> {
-  if (!status.tables.some(({ policy }) => policy)) return undefined;
-  const look = await looked(flags);
+/** Counts of what went from the tables. */
+export function tableLives(look: JobSnapshot | undefined): TableLives | undefined {
   return look && { lives: livesOf(look.nodes), missing: look.missing };
 }
 

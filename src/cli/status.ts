@@ -18,6 +18,7 @@ import { hint } from './hints.js';
 import { progressLine } from './scale.js';
 import {
   lifeLines,
+  looked,
   type SizedTables,
   sizedTables,
   TABLES_SHOWN,
@@ -166,13 +167,14 @@ async function run(flags: StatusFlags): Promise<void> {
     tls: clientTlsOf(flags),
     connectTimeoutMs: flags.connectTimeout,
   });
-  const lives = await tableLives(status, flags);
+  const look = await looked(status, flags);
+  const lives = tableLives(look);
   if (flags.json) {
     process.stdout.write(`${JSON.stringify(withLives(status, lives), null, 2)}\n`);
     return;
   }
   const { tables } = flags;
-  const sized = status.tables.length > tables ? await sizedTables(flags) : undefined;
+  const sized = status.tables.length > tables ? sizedTables(look) : undefined;
   process.stdout.write(harmless(renderStatus(status, { flags, tables, sized, lives })));
 }
 

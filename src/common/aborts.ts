@@ -3,7 +3,13 @@
  * once, and Node warns of more than ten listeners as of a leak.
  */
 
-const waiting = new WeakMap<AbortSignal, Set<() => void>>();
+interface Waiting {
+  callbacks: Set<() => void>;
+  /** The listener of the signal. Signals of other makers may call it without `this`. */
+  tell(): void;
+}
+
+const waiting = new WeakMap<AbortSignal, Waiting>();
 
 /**
  * Calls `callback` when the signal is aborted. The function that is returned takes that back, and may be
@@ -13,30 +19,32 @@ export function onAbort(signal: AbortSignal | undefined, callback: () => void): 
   if (!signal) return () => {};
   // Two requests may wait with the same function.
   const one = () => callback();
-  const known = waiting.get(signal) ?? new Set();
-  if (known.size === 0) {
-    waiting.set(signal, known);
-    signal.addEventListener('abort', tell);
-  }
-  known.add(one);
+  const { callbacks, tell } = waiting.get(signal) ?? waitingFor(signal);
+  if (callbacks.size === 0) signal.addEventListener('abort', tell);
+  callbacks.add(one);
   return () => {
-    if (known.delete(one) && known.size === 0) signal.removeEventListener('abort', tell);
+    if (callbacks.delete(one) && callbacks.size === 0) signal.removeEventListener('abort', tell);
   };
 }
 
-function tell(this: AbortSignal): void {
-  this.removeEventListener('abort', tell);
-  const known = waiting.get(this)!;
-  for (const one of [...known]) {
-    // An earlier one may have taken it back.
-    if (!known.delete(one)) continue;
-    try {
-      one();
-    } catch (error) {
-      // The others hear of the abort all the same.
-      queueMicrotask(() => {
-        throw error;
-      });
+function waitingFor(signal: AbortSignal): Waiting {
+  const callbacks = new Set<() => void>();
+  const tell = () => {
+    signal.removeEventListener('abort', tell);
+    for (const one of [...callbacks]) {
+      // An earlier one may have taken it back.
+      if (!callbacks.delete(one)) continue;
+      try {
+        one();
+      } catch (error) {
+        // The others hear of the abort all the same.
+        queueMicrotask(() => {
+          throw error;
+        });
+      }
     }
-  }
+  };
+  const known = { callbacks, tell };
+  waiting.set(signal, known);
+  return known;
 }

@@ -43,6 +43,7 @@ export const ERROR_CODES = {
   STORE_FAILED:
     'the store of a scheduler fails, refuses it, or has lost the job; it resumes from what is there',
   FOREIGN_STATE: 'the place of a scheduler has the state of another job',
+  STATE_LOST: 'the place of a scheduler has no state of its job, which has begun',
   DEPOSED: 'this scheduler does not lead the job any more; another one may',
   SYSTEM_LIMIT: 'the operating system gives no more of something: open files, disk space, memory, processes',
   INTERNAL: 'a broken invariant; please report it',

@@ -29,5 +29,5 @@ test('a worker lives before it serves, and serves when it has joined the job', a
   await record(worker, 'worker.training');
   expect(await get('/readyz')).toMatchObject({ status: 200, body: { role: 'worker', ready: true } });
   worker.process.kill('SIGTERM');
-  expect((await worker.ended).code).toBe(0);
+  expect((await worker.ended).signal).toBe('SIGTERM');
 });

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { PLACE_TRIED_ENV } from '../../src/cli/checkpoint-flags.js';
 import {
   embeddingOptimizer,
@@ -9,8 +9,10 @@ import {
 } from '../../src/cli/flags.js';
 import { LIFELINE_ENV } from '../../src/cli/lifetime.js';
 import { workerArgs } from '../../src/cli/local.js';
+import { ownBudget, sizeOrAuto, usualMemory } from '../../src/cli/memory.js';
 import { ages, duration, integer, part, positive, seconds, size } from '../../src/cli/values.js';
 import { LIFELINE, PLACE_TRIED } from '../../src/fleet/local/child.js';
+import { memoryBudget } from '../../src/fleet/operator/reconcile/pods.js';
 
 const refusal = { code: 'BAD_ARGUMENT' };
 
@@ -28,6 +30,23 @@ test('sizes are powers of 1024, with or without a unit', () => {
   for (const text of ['', 'GiB', '-1', '1e9', '2 GiBs', '99999999T', '0.5', '0.0001k']) {
     expect(() => parse(text), text).toThrow(expect.objectContaining(refusal));
   }
+});
+
+test('the memory of a PS is what the limit of its container leaves, if it has one', () => {
+  const [granted, machine] = [2 ** 31, 2 ** 34];
+  const container = { name: 'kintsugi', resources: { limits: { memory: '2Gi' } } };
+  expect(ownBudget(granted, machine)).toBe(memoryBudget({ spec: { containers: [container] } }));
+  expect(ownBudget(granted, machine)).toBeLessThan(granted - 192 * 2 ** 20);
+  // Node says no number, 0, or more than any machine has, where there is no limit.
+  for (const none of [0, machine, 2 ** 64]) expect(ownBudget(none, machine)).toBe(0);
+  expect(sizeOrAuto('--memory')('auto')).toBe(ownBudget());
+  vi.stubEnv('KINTSUGI_MEMORY', '');
+  expect(usualMemory()).toBe(0);
+  vi.stubEnv('KINTSUGI_MEMORY', '512MiB');
+  expect(usualMemory()).toBe(2 ** 29);
+  vi.stubEnv('KINTSUGI_MEMORY', 'lots');
+  expect(usualMemory).toThrow(expect.objectContaining(refusal));
+  vi.unstubAllEnvs();
 });
 
 test('durations need a unit', () => {

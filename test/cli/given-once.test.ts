@@ -40,6 +40,9 @@ test('a name of a flag that is repeatable is given once', async () => {
   await expect(parsed('ps', '--limit', 'heartbeatMs=5', '--limit', 'heartbeatMs=6')).rejects.toEqual(
     refusal('--limit heartbeatMs is given twice'),
   );
+  await expect(parsed('ps', '--limit', 'retryMs=250=9')).rejects.toEqual(
+    refusal('--limit: "retryMs=250=9" must be retryMs=N with N a whole number from 1'),
+  );
   expect(() => scheduleSpec('cosine,steps=10,steps=20')).toThrow(
     refusal('--lr-schedule "cosine,steps=10,steps=20": steps is given twice'),
   );

@@ -44,6 +44,21 @@ describe('kintsugi scheduler for a job', () => {
     expect(await record(adopting, 'scheduler.ready')).toMatchObject({ resumed: true });
   });
 
+  it('ends with STATE_LOST where it must resume a job that is not there', async () => {
+    const where = ['--dir', join(temporaryDirectory(), 'job')];
+    const flag = await kintsugi([...SCHEDULER, ...where, '--must-resume']);
+    expect(flag.stderr.trim().split('\n').at(-1)).toMatch(/^kintsugi: STATE_LOST: .*no state.*has begun/);
+    const told = await kintsugi([...SCHEDULER, ...where], { KINTSUGI_MUST_RESUME: 'yes' });
+    expect([told.code, told.stderr]).toEqual([flag.code, flag.stderr]);
+    expect(flag.code).not.toBe(0);
+    const odd = await kintsugi([...SCHEDULER, ...where], { KINTSUGI_MUST_RESUME: 'maybe' });
+    expect(odd.stderr).toBe('kintsugi: BAD_ARGUMENT: KINTSUGI_MUST_RESUME is yes or no, not "maybe"');
+    await lived(where, 'uid-1');
+    const resuming = start([...SCHEDULER, ...where, '--must-resume'], { KINTSUGI_JOB_UID: 'uid-1' });
+    onTestFinished(() => void resuming.process.kill('SIGKILL'));
+    expect(await record(resuming, 'scheduler.ready')).toMatchObject({ resumed: true });
+  });
+
   it('says which choices there are', async () => {
     const alone = await kintsugi([...SCHEDULER, '--foreign-state', 'adopt']);
     expect(alone.stderr).toBe('kintsugi: BAD_ARGUMENT: --foreign-state needs --job-uid');

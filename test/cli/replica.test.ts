@@ -137,6 +137,8 @@ describe('kintsugi replica', () => {
       [{ table: 'items', keys: ['18446744073709551615'] }, 400, 'KEY_RESERVED'],
       [{ table: 'items', keys: 1 }, 400, 'BAD_ARGUMENT'],
       [{ table: 'items', keys: [], other: 1 }, 400, 'BAD_ARGUMENT'],
+      [{ table: 'items', keys: [1], maxLagMs: 1.5 }, 400, 'BAD_ARGUMENT'],
+      [{ table: 'items', keys: [1], missing: 1e39 }, 400, 'BAD_ARGUMENT'],
       [{ table: 'items', keys: ['1'.repeat(17 << 20)] }, 413, 'LIMIT'],
     ];
     for (const [body, status, code] of refusals) {

@@ -8,7 +8,9 @@ export const CLI = fileURLToPath(new URL('../../dist/src/cli/main.js', import.me
 if (!existsSync(CLI)) throw new Error(`${CLI} is not there: run "npm run build"`);
 
 export interface Output {
+  /** Null: a signal has ended it. */
   code: number | null;
+  signal: NodeJS.Signals | null;
   stdout: string;
   stderr: string;
   /** Lines of standard error that are not log records. */
@@ -63,11 +65,12 @@ export function start(
   });
   let over = false;
   const ended = new Promise<Output>((resolve) => {
-    child.on('close', (code) => {
+    child.on('close', (code, signal) => {
       over = true;
       for (const waiter of waiters) waiter();
       resolve({
         code,
+        signal,
         stdout,
         stderr: lines.join('\n'),
         said: lines.filter((line) => !line.startsWith('{')),

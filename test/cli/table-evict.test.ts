@@ -147,6 +147,10 @@ test('rows that would go are counted by reason, and none goes', async () => {
   const few = { ttl: 99, maxRows: 5, clock: 'seconds' } as const;
   const inSeconds = await plannedEvictions(client, 'timed', { policy: few, seconds: 7 });
   expect(inSeconds).toMatchObject({ policy: few, steps: 0, seconds: 7, rows: 0 });
+  for (const policy of [false, 0, '', Number.NaN, null]) {
+    const none = await rejection(plannedEvictions(client, 'items', { policy: policy as never }));
+    expect(none.code).toBe('BAD_ARGUMENT');
+  }
   const wrong = await rejection(plannedEvictions(client, 'items', { policy: { ttl: 0 } }));
   expect(wrong).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('policy: ttl') });
 });

@@ -77,6 +77,20 @@ test('status tells them for people and programs', async () => {
   expect(items).toMatchObject({ policy: { counter: 2, ttl: 9 }, life: EXPECTED });
 });
 
+test('status tells of deleted rows where no table has a policy', async () => {
+  const other = await startLocalCluster({ code: '1+1' });
+  const job = await connect(other.address);
+  const plain = await job.createTable({ name: 'plain', dim: DIM });
+  await plain.push(keysFrom(0, 10), new Float32Array(10 * DIM).fill(1));
+  await plain.delete(keysFrom(0, 3));
+  const { stdout } = await kintsugi(['status', '--scheduler', other.address]);
+  const { stdout: json } = await kintsugi(['status', '--json', '--scheduler', other.address]);
+  await job.close();
+  await other.close();
+  expect(stdout).toMatch(/^plain +all +0 +0 +0 +0 +3 +0$/m);
+  expect(JSON.parse(json).tables).toMatchObject([{ name: 'plain', life: { deleted: 3 } }]);
+});
+
 test('the report of a run tells them', async () => {
   const { tables } = endOf(await client.observe());
   expect(tables.map(({ name }) => name).sort()).toEqual(['items', 'plain']);

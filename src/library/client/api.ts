@@ -1,6 +1,6 @@
 /** The library's client, as its users see it: `connect` (client.ts) makes one. */
 import type { EventFields, JobEvent, ToldKind } from '../../protocol/events.js';
-import type { ClusterMap, TableSpec } from '../../protocol/map.js';
+import type { FrozenMap, TableSpec } from '../../protocol/map.js';
 import type { JobStatus } from '../../protocol/messages.js';
 import type { EventsOptions } from './events.js';
 import type { JobSnapshot, ObserveOptions } from './observe.js';
@@ -29,8 +29,11 @@ export interface Client {
   /** This client's id; unique in the job for ever. */
   readonly id: number;
 
-  /** The newest map of the cluster that this client knows: nodes, pools, tables, and where each shard is. */
-  readonly clusterMap: ClusterMap;
+  /**
+   * The newest map of the cluster that this client knows: nodes, pools, tables, and where each shard is. It
+   * is frozen; a newer one is another object.
+   */
+  readonly clusterMap: FrozenMap;
 
   /** Pushes to shards that are not durable yet. */
   readonly unacknowledged: number;
@@ -84,8 +87,8 @@ export interface Client {
    * ]);
    * ```
    * @returns per request keys.length x dim, row-major: its `into`, or a new array
-   * @throws KEY_TYPE, LENGTH_MISMATCH, UNKNOWN_TABLE, UNRECOVERABLE, BAD_ARGUMENT, ABORTED, CLOSED;
-   * STALE_REPLICA when replicas are asked and none has what is new enough
+   * @throws KEY_TYPE, KEY_RESERVED, LENGTH_MISMATCH, UNKNOWN_TABLE, UNRECOVERABLE, BAD_ARGUMENT, ABORTED,
+   * CLOSED; STALE_REPLICA when replicas are asked and none has what is new enough
    */
   pull(requests: readonly PullInto[], options?: PullOptions): Promise<Float32Array[]>;
 

@@ -12,6 +12,12 @@ export function isAuditTable(name: string): boolean {
   return name.startsWith(PREFIX);
 }
 
+/** Why nobody but an audit creates a table of this name; undefined when others may. */
+export function reservedNameProblem(name: string): string | undefined {
+  if (!isAuditTable(name)) return undefined;
+  return `table "${name}": names that begin with ${PREFIX} are those of audits, which lists and files lack`;
+}
+
 /** SGD with lr -1 on a gradient of 1 adds 1; float32 counts exactly to 2^24. */
 export function auditTable(pool: Pool): {
   name: string;

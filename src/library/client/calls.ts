@@ -3,7 +3,7 @@
  * Also under the numbers of another session, see sequence.ts.
  */
 import { KintsugiError } from '../../common/errors.js';
-import { checkArray, checkFields, checkOptions } from '../../common/options.js';
+import { checkArray, checkAttached, checkFields, checkKeys, checkOptions } from '../../common/options.js';
 import { loadNative, type SplitCall } from '../../engine/native.js';
 import { PartMemory } from '../../net/transport/index.js';
 import { locate, shardCount, type TableSpec } from '../../protocol/map.js';
@@ -88,17 +88,24 @@ export class ClientRequests {
     return mode === 'rows' ? this.rowWidth(spec) : spec.dim;
   }
 
+  /** A request of no keys asks nobody. @throws CLOSED, or what has ended the session */
+  private refuseClosed(): void {
+    if (this.session.closed) throw this.session.closed;
+  }
+
   // ---- pull
 
   async pull(requests: readonly PullInto[], mode: PullMode, options: PullOptions): Promise<Float32Array[]> {
     checkOptions('pull', options, PULL_OPTIONS);
     checkArray('pull: requests', requests);
+    this.refuseClosed();
     const calls = requests.map((request): TableCall => {
       checkFields<PullInto>('a request to pull', request, mode === 'rows' ? ONLY_PULL : PULL_INTO);
       const spec = this.specOf(request.table);
       return { spec, table: spec.id, keys: checkKeys(request.keys), width: this.widthOf(spec, mode) };
     });
     const results = calls.map((call, i) => target(call, requests[i]?.into));
+    if (calls.length > 1) checkApart(requests.flatMap(({ into }) => into ?? []));
     if (this.replicas && mode === 'values') await this.pullReplicas(this.replicas, calls, results, options);
     else await this.pullOwners(calls, results, mode, options);
     return results;
@@ -167,6 +174,7 @@ export class ClientRequests {
   ): Promise<void> {
     checkOptions('push', options, REQUEST_OPTIONS);
     checkArray('push: requests', requests);
+    this.refuseClosed();
     const calls = requests.map((request) => this.pushCall(request, mode));
     checkTablesOnce(calls);
     await this.send(calls, mode, options, turn);
@@ -179,6 +187,7 @@ export class ClientRequests {
   async delete(requests: readonly PullRequest[], options: RequestOptions): Promise<void> {
     checkOptions('delete', options, REQUEST_OPTIONS);
     checkArray('delete: requests', requests);
+    this.refuseClosed();
     if (this.audit) throw new KintsugiError('BAD_ARGUMENT', 'a client with an audit cannot delete rows');
     const calls = requests.map((request): TableCall => {
       checkFields('a request to delete', request, PULL_REQUEST);
@@ -348,6 +357,17 @@ function target(call: TableCall, into?: Float32Array): Float32Array {
   throw new KintsugiError('LENGTH_MISMATCH', `table "${call.spec.name}": ${text}`);
 }
 
+/** Rows of two requests would be written to one place. @throws BAD_ARGUMENT */
+function checkApart(given: readonly Float32Array[]): void {
+  const ends = new Map<ArrayBufferLike, number>();
+  for (const { buffer, byteOffset, byteLength } of given.toSorted((a, b) => a.byteOffset - b.byteOffset)) {
+    if (byteLength === 0) continue;
+    if (byteOffset < (ends.get(buffer) ?? 0))
+      throw new KintsugiError('BAD_ARGUMENT', '"into" of two requests of one pull are the same memory');
+    ends.set(buffer, byteOffset + byteLength);
+  }
+}
+
 /** A large one has any numbers in it: each of them is written by a row, or nobody gets the array. */
 function arrayOf(floats: number, table: string): Float32Array {
   const bytes = floats * FLOAT_BYTES;
@@ -368,20 +388,5 @@ function checkTablesOnce(calls: readonly TableCall[]): void {
     if (named.has(spec.id))
       throw new KintsugiError('BAD_ARGUMENT', `table "${spec.name}" is named twice; give all its keys once`);
     named.add(spec.id);
-  }
-}
-
-function checkKeys(keys: BigUint64Array): BigUint64Array {
-  if (!(keys instanceof BigUint64Array)) throw new KintsugiError('KEY_TYPE', 'keys must be a BigUint64Array');
-  if (keys.length === 0) checkAttached('keys', keys);
-  return keys;
-}
-
-/** An array that was transferred looks like an empty one. @throws BAD_ARGUMENT */
-function checkAttached(name: string, { buffer }: BigUint64Array | Float32Array): void {
-  try {
-    new Uint8Array(buffer);
-  } catch {
-    throw new KintsugiError('BAD_ARGUMENT', `${name} were detached (transferred) before the call`);
   }
 }

@@ -1,11 +1,17 @@
 /** The library: connect to a job, create tables, pull rows, push gradients. */
 
 import { KintsugiError } from '../../common/errors.js';
-import { checkFields, checkInteger, checkOptions, checkPolicy, checkTimeout } from '../../common/options.js';
+import {
+  checkFields,
+  checkFloat,
+  checkInteger,
+  checkOptions,
+  checkPolicy,
+  checkTimeout,
+} from '../../common/options.js';
 import { DEFAULT_CLIENT_POLICY } from '../../core/client/client.js';
 import { CLIENT_TLS } from '../../net/transport/index.js';
 import type { Client } from './api.js';
-import { auditTable } from './audit.js';
 import { ConnectedClient } from './connected.js';
 import { CONNECT_OPTIONS, type ConnectOptions, REPLICA_OPTIONS, type ReplicaOptions } from './options.js';
 import { ReplicaReads, type ReplicaReadsHost } from './replica-reads.js';
@@ -59,11 +65,14 @@ export async function connect(
   checkOptions('connect: tls', options.tls, CLIENT_TLS);
   checkPolicy('connect: policy', options.policy, DEFAULT_CLIENT_POLICY);
   const reads = replicaOptions(options.replica);
-  const session = await Session.open([scheduler].flat().join(','), options);
-  const replicas = reads && new ReplicaReads(hostOf(session, options), reads);
-  const client = new ConnectedClient(session, options.audit ?? false, replicas);
+  // The caller may change its objects while these are used.
+  const { tls, policy } = options;
+  const own = { ...options, ...(tls && { tls: { ...tls } }), ...(policy && { policy: { ...policy } }) };
+  const session = await Session.open([scheduler].flat().join(','), own);
+  const replicas = reads && new ReplicaReads(hostOf(session, own), reads);
+  const client = new ConnectedClient(session, own.audit ?? false, replicas);
   try {
-    if (options.audit) await client.createTables(session.map.pools.map(auditTable));
+    if (own.audit) await client.createAuditTables();
   } catch (error) {
     await client.close();
     throw error;
@@ -76,14 +85,13 @@ function replicaOptions(given: ConnectOptions['replica']): ReplicaOptions | unde
   if (given === undefined || typeof given === 'boolean') return given ? {} : undefined;
   checkFields('connect: replica', given, REPLICA_OPTIONS);
   if (given.maxLagMs !== undefined) checkInteger('connect: replica: maxLagMs', given.maxLagMs, 0);
-  if (given.missing !== undefined && typeof given.missing !== 'number')
-    throw new KintsugiError('BAD_ARGUMENT', 'connect: replica: missing must be a number');
+  if (given.missing !== undefined) checkFloat('connect: replica: missing', given.missing);
   if (given.owners && given.missing !== undefined)
     throw new KintsugiError(
       'BAD_ARGUMENT',
       'connect: replica: owners answer with initial values, so missing needs owners: false',
     );
-  return given;
+  return { ...given };
 }
 
 /** A client that looks for replicas waits so long for the scheduler. */

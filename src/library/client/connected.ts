@@ -3,17 +3,18 @@
  * session and the requests by `internalsOf`.
  */
 import { aborted, KintsugiError } from '../../common/errors.js';
+import { frozen } from '../../common/frozen.js';
 import { checkArray, checkFields, checkOptions, checkTimeout } from '../../common/options.js';
 import { DEFAULT_OPTIMIZER, NO_EXTRAS, roundedProblem } from '../../engine/optimizers.js';
 import type { EventFields, JobEvent, ToldKind } from '../../protocol/events.js';
-import { type ClusterMap, lastTableOf, type TableSpec, tableByName } from '../../protocol/map.js';
+import { type FrozenMap, lastTableOf, type TableSpec, tableByName } from '../../protocol/map.js';
 import type { JobStatus, MessageOf } from '../../protocol/messages.js';
 import { CHECKPOINT_PLAN } from '../../protocol/saving.js';
 import { changeProblem, onlyChanges } from '../../protocol/settings.js';
 import { onlyKnownTable, tableProblem } from '../../protocol/table-rules.js';
 import type { AskedTable } from '../../protocol/tables.js';
 import type { Client } from './api.js';
-import { isAuditTable } from './audit.js';
+import { auditTable, isAuditTable, reservedNameProblem } from './audit.js';
 import { ClientRequests } from './calls.js';
 import { type EventsOptions, eventsOf, tellEvent } from './events.js';
 import { evictions } from './evictions.js';
@@ -40,7 +41,7 @@ import type { ReplicaReads } from './replica-reads.js';
 import { type RestoredLost, type RestoreLostOptions, restoreLost } from './restore.js';
 import { scan } from './scan.js';
 import type { Session } from './session.js';
-import { checkShape, frozenSpec, JobTable, newTableProblem } from './tables.js';
+import { checkShape, JobTable, newTableProblem } from './tables.js';
 
 const NO_CLIENT = () => new KintsugiError('BAD_ARGUMENT', 'client must be what connect has given');
 
@@ -51,6 +52,7 @@ export class ConnectedClient implements Client {
   readonly #session: Session;
   readonly #requests: ClientRequests;
   readonly #replicas: ReplicaReads | undefined;
+  readonly #map = () => this.#session.map;
 
   constructor(session: Session, audit: boolean, replicas: ReplicaReads | undefined) {
     this.#session = session;
@@ -68,8 +70,8 @@ export class ConnectedClient implements Client {
     return this.#session.id;
   }
 
-  get clusterMap(): ClusterMap {
-    return this.#session.map;
+  get clusterMap(): FrozenMap {
+    return frozen(this.#map());
   }
 
   get unacknowledged(): number {
@@ -88,10 +90,16 @@ export class ConnectedClient implements Client {
     return this.#ask(options.map((table) => this.#specFor(table)));
   }
 
+  /** Creates the tables that pushes with an audit change, or these; finds those that are there. */
+  async createAuditTables(given?: readonly TableOptions[]): Promise<void> {
+    const tables = given ?? this.#map().pools.map(auditTable);
+    await this.#ask(tables.map((table) => this.#specFor(table, 'audit')));
+  }
+
   /** See `resumeTables`. */
   static async resume(client: object, asked: readonly ResumedTable[]): Promise<Table[]> {
     if (!(client instanceof ConnectedClient)) throw NO_CLIENT();
-    return client.#ask(asked.map(({ set, ...table }) => ({ ...client.#specFor(table, true), set })));
+    return client.#ask(asked.map(({ set, ...table }) => ({ ...client.#specFor(table, 'worker'), set })));
   }
 
   async #ask(specs: AskedTable[]): Promise<Table[]> {
@@ -101,11 +109,11 @@ export class ConnectedClient implements Client {
     if (reply.code) throw new KintsugiError(reply.code, reply.message ?? reply.code);
     // An earlier table of the name may be in the map, and these may be dropped before it comes.
     await session.until(() => reply.tables.every(({ id }) => lastTableOf(session.map) >= id));
-    return reply.tables.map((spec) => new JobTable(this, spec));
+    return reply.tables.map((spec) => new JobTable(this, this.#map, spec));
   }
 
-  /** @param isKnown a worker or a file has it, perhaps from before a rule of today. @throws BAD_ARGUMENT */
-  #specFor(table: TableOptions, isKnown = false): Omit<TableSpec, 'id'> {
+  /** @param from a worker or a file may have it from before a rule of today. @throws BAD_ARGUMENT */
+  #specFor(table: TableOptions, from: 'caller' | 'worker' | 'audit' = 'caller'): Omit<TableSpec, 'id'> {
     checkFields('createTable', table, TABLE_OPTIONS);
     const spec = {
       name: table.name,
@@ -118,11 +126,12 @@ export class ConnectedClient implements Client {
     };
     // Validate here too: the scheduler treats a malformed specification as a broken peer and closes the
     // connection.
-    const isNew = !isKnown && !tableByName(this.clusterMap, spec.name);
+    const isNew = !tableByName(this.#map(), spec.name);
     const problem =
-      tableProblem(spec, this.clusterMap.pools) ??
+      tableProblem(spec, this.#map().pools) ??
       newTableProblem(spec) ??
-      (isNew ? roundedProblem(spec.optimizer) : undefined);
+      (isNew && from === 'caller' ? roundedProblem(spec.optimizer) : undefined) ??
+      (isNew && from !== 'audit' ? reservedNameProblem(spec.name) : undefined);
     if (problem) throw new KintsugiError('BAD_ARGUMENT', problem);
     const known = onlyKnownTable(spec);
     const { optimizer, initializer } = known;
@@ -160,11 +169,13 @@ export class ConnectedClient implements Client {
   }
 
   table(name: string): Table {
-    return new JobTable(this, this.#requests.specOf(name));
+    return new JobTable(this, this.#map, this.#requests.specOf(name));
   }
 
   tables(): TableSpec[] {
-    return this.clusterMap.tables.filter((table) => !isAuditTable(table.name)).map(frozenSpec);
+    return this.#map()
+      .tables.filter((table) => !isAuditTable(table.name))
+      .map(frozen);
   }
 
   rowWidth(spec: TableSpec): number {

@@ -1,10 +1,11 @@
 /** The events of a job: read, followed, and told by whoever decides something for the job. */
-import { aborted, KintsugiError } from '../../common/errors.js';
+import { aborted, causedBy, KintsugiError } from '../../common/errors.js';
 import {
   checkInteger,
   checkOptions,
   checkSignal,
   checkSwitch,
+  isRecord,
   type OptionKeys,
 } from '../../common/options.js';
 import {
@@ -56,6 +57,7 @@ async function* iterate(
     const reply = await session.ask((id) => ({ t: 'events', id, since: after, follow }), undefined, signal);
     if (reply.t !== 'eventsReply') throw new KintsugiError('INTERNAL', `unexpected answer "${reply.t}"`);
     for (const event of reply.events) {
+      if (signal?.aborted) throw aborted();
       seen = Math.max(seen, event.number);
       yield event;
     }
@@ -64,15 +66,21 @@ async function* iterate(
   }
 }
 
+/** The value that the receiver of a message gets. @throws BAD_ARGUMENT for what JSON has not */
+function asJson(given: EventFields): EventFields | undefined {
+  try {
+    return JSON.parse(JSON.stringify(given) ?? 'null');
+  } catch (error) {
+    throw causedBy(error, 'BAD_ARGUMENT', 'tellEvent: fields');
+  }
+}
+
 /** See `Client.tellEvent`. */
-export async function tellEvent(
-  session: EventsSession,
-  kind: ToldKind,
-  fields: EventFields,
-): Promise<number> {
+export async function tellEvent(session: EventsSession, kind: ToldKind, given: EventFields): Promise<number> {
   if (!isEventKind(kind) || !specOf(kind).told)
     throw new KintsugiError('BAD_ARGUMENT', `tellEvent: clients tell no "${kind}"`);
-  if (typeof fields !== 'object' || fields === null)
+  const fields = asJson(given);
+  if (!isRecord(given) || !isRecord(fields))
     throw new KintsugiError('BAD_ARGUMENT', 'tellEvent: fields must be an object');
   const known = specOf(kind).fields;
   const unknown = Object.keys(fields).find((name) => !known.includes(name));

@@ -92,6 +92,7 @@ class EvictionStream {
       if (fresh.length > 0) yield this.batch({ gap: this.isLost });
       for (const shard of this.readers.keys()) void this.follow(shard).catch((error) => this.end(error));
       for (;;) {
+        if (signal?.aborted) throw aborted();
         const page = this.told.shift();
         if (page) {
           const gap = this.readers[page.shard]!.take(page.answer, page.keys.length);

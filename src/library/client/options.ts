@@ -137,7 +137,7 @@ export const PULL_OPTIONS = { ...REQUEST_OPTIONS, onAnswer: checkFunction } sati
 
 /** Name and specification of a table. */
 export interface TableOptions {
-  /** 1 to 256 characters. */
+  /** 1 to 256 characters; not beginning with `__audit/`, as the tables of audits do. */
   name: string;
   /** float32 values per row, 1 to 65,536. */
   dim: number;
@@ -168,8 +168,9 @@ export type { TableChanges };
 /** Settings that {@link Table.set} changes, one or several of them. */
 export const TABLE_CHANGES = {
   lr: true,
-  clipNorm: true,
-  schedule: true,
+  // Null takes these away.
+  clipNorm: () => {},
+  schedule: () => {},
   policy: true,
 } satisfies OptionKeys<TableChanges>;
 

@@ -3,17 +3,10 @@
  * rows of each page. A page begins where the one before it ended, by slot or by key. Neither changes when a
  * shard moves or is recovered, so a scan goes on with the new owner.
  */
-import { KintsugiError } from '../../common/errors.js';
+import { aborted, KintsugiError } from '../../common/errors.js';
 import { checkInteger, checkOptions, checkSignal, type OptionKeys } from '../../common/options.js';
 import { longs } from '../../core/shared/bytes.js';
-import {
-  type ClusterMap,
-  locate,
-  type Pool,
-  poolOf,
-  shardCount,
-  type TableSpec,
-} from '../../protocol/map.js';
+import { type FrozenMap, locate, type Pool, poolOf, shardCount, type TableSpec } from '../../protocol/map.js';
 import { pipelined, ranges } from './concurrent.js';
 import type { ClientInternals } from './internals.js';
 import type { RequestOptions, ScanBatch, ScanOptions, Table } from './options.js';
@@ -37,7 +30,7 @@ export function batchRows(width: number, bytes = BATCH_BYTES): number {
   return Math.max(1, Math.floor(bytes / rowBytes(width)));
 }
 
-export function poolOfTable(map: ClusterMap, spec: TableSpec): Pool {
+export function poolOfTable(map: FrozenMap, spec: TableSpec): Pool {
   const pool = poolOf(map, spec.pool);
   if (!pool) throw new KintsugiError('INTERNAL', `table "${spec.name}" is in an unknown pool "${spec.pool}"`);
   return pool;
@@ -57,10 +50,19 @@ export function scan(
   if (options.batchRows !== undefined) checkInteger('scan: batchRows', options.batchRows, 1);
   const floats = { keys: 0, values: spec.dim, rows: client.requests.rowWidth(spec) }[select];
   const size = options.batchRows ?? batchRows(floats);
-  return pipelined(DEPTH, batchesOfKeys(client.session, spec, size, { signal }), async (keys) => {
+  const batches = pipelined(DEPTH, batchesOfKeys(client.session, spec, size, { signal }), async (keys) => {
     if (select === 'keys') return { keys, rows: new Float32Array(0) };
     return { keys, rows: await pullRows(client, spec, keys, select, { signal }) };
   });
+  return untilAborted(batches, signal);
+}
+
+/** A batch that is there already is not given after an abort. @throws ABORTED */
+async function* untilAborted<T>(batches: AsyncIterable<T>, signal?: AbortSignal): AsyncGenerator<T, void> {
+  for await (const batch of batches) {
+    if (signal?.aborted) throw aborted();
+    yield batch;
+  }
 }
 
 /** Rows of `keys`, in their order. */

@@ -78,7 +78,7 @@ export class Session {
   /** Sections that count against `maxInFlightBytes`, by ticket, whether somebody waits for them or not. */
   private readonly held = new Map<number, SectionCalls>();
   /** Set when the session has ended: the error of everything that is asked later. */
-  private closed: KintsugiError | undefined;
+  closed: KintsugiError | undefined;
 
   private constructor(
     private readonly scheduler: string,

@@ -1,6 +1,7 @@
 /** Tables as callers hold them, and how a client knows that one is of its job. */
 import { isDeepStrictEqual } from 'node:util';
 import { KintsugiError } from '../../common/errors.js';
+import { frozen } from '../../common/frozen.js';
 import { nearText } from '../../common/near-names.js';
 import { checkFields, checkOptions } from '../../common/options.js';
 import { lastingPart, optimizerProblem } from '../../engine/optimizers.js';
@@ -29,28 +30,8 @@ import {
 /** The job of each specification that a client gave out. Specifications are frozen, so they are unchanged. */
 const jobOf = new WeakMap<TableSpec, string>();
 
-/** By a specification of a map, which is never changed: the copy of it that is given out. */
-const copies = new WeakMap<TableSpec, TableSpec>();
-
-/** The specification as one that nobody can change. */
-export function frozenSpec(spec: TableSpec): TableSpec {
-  const known = copies.get(spec) ?? frozenCopy(spec);
-  copies.set(spec, known);
-  return known;
-}
-
-/** A copy that nobody can change, at any depth. */
-function frozenCopy<T>(value: T): T {
-  if (typeof value !== 'object' || value === null) return value;
-  const copy = Array.isArray(value)
-    ? value.map(frozenCopy)
-    : Object.fromEntries(Object.entries(value).map(([name, each]) => [name, frozenCopy(each)]));
-  return Object.freeze(copy) as T;
-}
-
 /** The parts of a client that the tables it gave out use. */
 interface TableClient {
-  readonly clusterMap: ClusterMap;
   pull(requests: readonly PullRequest[], options?: PullOptions): Promise<Float32Array[]>;
   push(requests: readonly PushRequest[], options?: RequestOptions): Promise<void>;
   delete(requests: readonly PullRequest[], options?: RequestOptions): Promise<void>;
@@ -68,26 +49,27 @@ export class JobTable implements Table {
 
   constructor(
     private readonly client: TableClient,
+    private readonly map: () => ClusterMap,
     spec: TableSpec,
   ) {
-    this.given = this.frozen(spec);
+    this.given = this.ownOf(spec);
   }
 
-  private frozen(spec: TableSpec): TableSpec {
-    const frozen = frozenSpec(spec);
-    jobOf.set(frozen, this.client.clusterMap.job);
-    return frozen;
+  private ownOf(spec: TableSpec): TableSpec {
+    const own = frozen(spec);
+    jobOf.set(own, this.map().job);
+    return own;
   }
 
   get spec(): TableSpec {
     const { given, seen } = this;
-    const { tables } = this.client.clusterMap;
+    const { tables } = this.map();
     if (tables === seen) return given;
     this.seen = tables;
     // A map that does not have the table yet, or has it as it was, is older than `given`.
     const now = tables.find(({ id }) => id === given.id);
     const isOlder = !now || now.name !== given.name || countEarlier(now) < countEarlier(given);
-    if (!isOlder && !isSetAlike(now, given)) this.given = this.frozen(now);
+    if (!isOlder && !isSetAlike(now, given)) this.given = this.ownOf(now);
     return this.given;
   }
 
@@ -172,8 +154,11 @@ export class KnownTables {
   private verify(given: TableSpec): TableSpec {
     const { job, tables, lastTable = 0 } = this.map();
     const name = String(given.name);
+    const itsJob = jobOf.get(given);
+    if (itsJob !== undefined && itsJob !== job)
+      throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" is of another job`);
     const known = tables.find(({ id }) => id === given.id);
-    if (!known && jobOf.get(given) === job) {
+    if (!known && itsJob !== undefined) {
       // No id comes again. One that is newer was created by another client of the job a moment ago.
       if (given.id > lastTable) return given;
       throw new KintsugiError('UNKNOWN_TABLE', `table "${name}" was dropped`);
@@ -201,6 +186,8 @@ function isSameTable(given: TableSpec, known: TableSpec): boolean {
 
 /** The largest float32: what a row holds is of single precision. */
 const LARGEST = 2 ** 128 - 2 ** 104;
+/** Values are at most so many standard deviations from their mean. */
+const FARTHEST = 6;
 /** Names are written to logs, pages and files, and must come out as they went in. */
 const UNWRITABLE = /[\p{Cc}\p{Cs}]/u;
 
@@ -214,7 +201,11 @@ export function newTableProblem({ name, initializer }: Omit<TableSpec, 'id'>): s
       return `${where}: ${field} must be a number that single precision holds`;
   if (initializer.kind === 'uniform' && initializer.low > initializer.high)
     return `${where}: low must not be above high`;
-  if (initializer.kind === 'normal' && initializer.std < 0) return `${where}: std must not be below 0`;
+  if (initializer.kind !== 'normal') return undefined;
+  const { mean, std } = initializer;
+  if (std < 0) return `${where}: std must not be below 0`;
+  if (Math.abs(mean) + FARTHEST * std > LARGEST)
+    return `${where}: single precision must hold the mean and ${FARTHEST} std, which values are within`;
   return undefined;
 }
 

@@ -46,16 +46,20 @@ export class Observer {
   private looking: Promise<void> | undefined;
   private readonly intervalMs: number;
   private readonly keep: number;
+  private readonly shards: boolean;
+  private readonly onError: ObserverOptions['onError'];
 
   /** @throws BAD_ARGUMENT */
   constructor(
     private readonly client: Observable,
-    private readonly options: ObserverOptions = {},
+    options: ObserverOptions = {},
   ) {
     checkOptions('Observer', options, OBSERVER_OPTIONS);
     checkFunction('Observer: the method observe of client', client?.observe);
     this.intervalMs = options.intervalMs ?? 2000;
     this.keep = options.keep ?? 300;
+    this.shards = options.shards ?? false;
+    this.onError = options.onError;
     checkTimeout('Observer: intervalMs', this.intervalMs, 1);
     checkInteger('Observer: keep', this.keep, 2);
   }
@@ -100,13 +104,26 @@ export class Observer {
   }
 
   private async take(): Promise<void> {
+    let snapshot: JobSnapshot;
     try {
-      const snapshot = await this.client.observe({ shards: this.options.shards ?? false });
-      this.snapshots.push(snapshot);
-      if (this.snapshots.length > this.keep) this.snapshots.shift();
-      for (const listener of this.listeners) listener(snapshot);
+      snapshot = await this.client.observe({ shards: this.shards });
     } catch (error) {
-      this.options.onError?.(error);
+      if (this.onError) tell(this.onError, error);
+      return;
     }
+    this.snapshots.push(snapshot);
+    if (this.snapshots.length > this.keep) this.snapshots.shift();
+    for (const listener of [...this.listeners]) tell(listener, snapshot);
+  }
+}
+
+/** The error of a listener is the program's own: it is thrown in a turn of its own, after the others. */
+function tell<T>(listener: (value: T) => void, value: T): void {
+  try {
+    listener(value);
+  } catch (error) {
+    setImmediate(() => {
+      throw error;
+    });
   }
 }

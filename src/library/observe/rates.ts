@@ -104,6 +104,10 @@ export function ratesBetween(earlier: JobSnapshot, later: JobSnapshot): JobRates
         'BAD_ARGUMENT',
         'ratesBetween: earlier and later must be what observe has given',
       );
+  if (earlier.status?.job !== later.status?.job)
+    throw new KintsugiError('BAD_ARGUMENT', 'ratesBetween: the snapshots are of two jobs');
+  if (!(later.at >= earlier.at))
+    throw new KintsugiError('BAD_ARGUMENT', 'ratesBetween: later was taken before earlier');
   const seconds = Math.max((later.at - earlier.at) / 1000, 1e-9);
   const pairs = pairsOf(earlier, later);
   const nodes = pairs.map(({ id, name, host, telemetry, known }): NodeRates => {

@@ -13,8 +13,8 @@ import {
   type SavedShard,
   type SavedTable,
   type SegmentRef,
+  shardsOf,
 } from '../../protocol/checkpoints.js';
-import { shardCount } from '../../protocol/map.js';
 import { turn } from '../../stores/checkpoint/bytes.js';
 import type { Place } from '../../stores/checkpoint/place.js';
 import type { Segment, TableRead } from '../../stores/checkpoint/segment.js';
@@ -37,14 +37,12 @@ export interface HeldTable extends Chosen {
 
 /** @throws UNKNOWN_TABLE, UNRECOVERABLE when the export lacks shards of these tables */
 export function choose(manifest: Manifest, names: readonly string[] | undefined): Chosen {
-  const { number, tables: all, shards: saved, pools } = manifest;
+  const { number, tables: all } = manifest;
   const unknown = names?.find((name) => !all.some((table) => table.name === name));
   if (unknown !== undefined)
     throw new KintsugiError('UNKNOWN_TABLE', `export ${number} has no table "${unknown}"`);
   const tables = names ? all.filter(({ name }) => names.includes(name)) : all;
-  const used = pools.filter(({ name }) => tables.some(({ pool }) => pool === name));
-  const shards = saved.filter(({ pool }) => used.some(({ name }) => name === pool));
-  const wanted = used.reduce((sum, pool) => sum + shardCount(pool), 0);
+  const { shards, wanted } = shardsOf(manifest, tables);
   if (shards.length < wanted)
     throw new KintsugiError('UNRECOVERABLE', `export ${number} has ${shards.length} of ${wanted} shards`);
   return { manifest, tables, shards };

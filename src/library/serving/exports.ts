@@ -4,10 +4,13 @@
  */
 
 import { describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
+import { frozen } from '../../common/frozen.js';
 import { nearText } from '../../common/near-names.js';
 import {
   checkArray,
+  checkFloat,
   checkFunction,
+  checkKeys,
   checkOptions,
   checkSignal,
   checkText,
@@ -92,9 +95,9 @@ export class Export {
     this.#served = new Map(held.tables.map(({ name }) => [name, held.content.table(name)!]));
   }
 
-  /** Specifications of the tables that are served. */
-  get tables(): SavedTable[] {
-    return this.#held.tables;
+  /** Specifications of the tables that are served, frozen. */
+  get tables(): readonly SavedTable[] {
+    return frozen(this.#held.tables);
   }
 
   /** The export that is served now, and why no newer one is. */
@@ -124,8 +127,7 @@ export class Export {
         'UNKNOWN_TABLE',
         `no table "${table}" is served${nearText(table, this.#served.keys())}`,
       );
-    if (!(keys instanceof BigUint64Array))
-      throw new KintsugiError('KEY_TYPE', 'keys must be a BigUint64Array');
+    checkKeys(keys);
     const length = keys.length * served.spec.dim;
     const rows = into ?? new Float32Array(length);
     if (!(rows instanceof Float32Array))
@@ -208,7 +210,11 @@ export class Export {
           const text = `${this.#place.url} has no complete checkpoint any more`;
           throw new KintsugiError('CHECKPOINT_MISSING', text);
         }
-        if (newest === this.#held.manifest.number) return this.#isCurrent();
+        const { number, attempt } = this.#held.manifest;
+        // A place that was made anew counts from 1, too.
+        const isSame = newest === number && (await readManifest(this.#place, newest)).attempt === attempt;
+        this.#refuseClosed();
+        if (isSame) return this.#isCurrent();
         if (newest === this.#broken && !again) return false;
         tried = newest;
         await this.#show(newest);
@@ -310,17 +316,16 @@ function asError(error: unknown): KintsugiError {
 export async function openExport(url: string, options: ExportOptions = {}): Promise<Export> {
   checkText('openExport: url', url);
   checkOptions('openExport', options, EXPORT_OPTIONS);
-  const { tables, everyMs = EVERY_MS, missing, signal = new AbortController().signal } = options;
-  if (tables) {
-    checkArray('openExport: tables', tables);
-    for (const name of tables) checkText('openExport: tables', name);
-  }
+  const { everyMs = EVERY_MS, missing, signal = new AbortController().signal } = options;
+  if (options.tables !== undefined) checkArray('openExport: tables', options.tables);
+  const tables = options.tables && [...options.tables];
+  for (const name of tables ?? []) checkText('openExport: tables', name);
   checkTimeout('openExport: everyMs', everyMs);
-  if (missing !== undefined && typeof missing !== 'number')
-    throw new KintsugiError('BAD_ARGUMENT', 'openExport: missing must be a number');
+  if (missing !== undefined) checkFloat('openExport: missing', missing);
+  const own = { ...options, tables };
   const place = await openExistingPlace(url);
   try {
-    return create(place, await newestWhole(place, options, signal), options);
+    return create(place, await newestWhole(place, own, signal), own);
   } catch (error) {
     await place.close();
     throw asError(error);

@@ -3,6 +3,7 @@
  * refused is answered with an HTTP status and JSON, `{ "code", "message" }`.
  */
 import { codeOf, describe, type ErrorCode, KintsugiError } from '../../common/errors.js';
+import { checkFloat, checkInteger } from '../../common/options.js';
 import type { HttpAnswer } from '../../net/transport/index.js';
 
 /** A longer body is refused. */
@@ -78,12 +79,16 @@ function ofJson(body: Uint8Array): HttpPull {
   if (other !== undefined) throw bad(`there is no field "${other.slice(0, 40)}"`);
   if (typeof table !== 'string') throw bad('"table" must be the name of a table');
   if (!Array.isArray(keys)) throw bad('"keys" must be a list');
-  const isLag = typeof maxLagMs === 'number' && Number.isFinite(maxLagMs) && maxLagMs >= 0;
-  if (maxLagMs !== undefined && !isLag) throw bad('"maxLagMs" must be a number from 0');
-  if (missing !== undefined && typeof missing !== 'number') throw bad('"missing" must be a number');
+  if (maxLagMs !== undefined) checkInteger('"maxLagMs"', maxLagMs as number, 0);
+  if (missing !== undefined) checkFloat('"missing"', missing as number);
   const parsed = new BigUint64Array(keys.length);
   for (const [i, key] of keys.entries()) parsed[i] = keyOf(key, i);
-  return { table, keys: parsed, maxLagMs: maxLagMs as number | undefined, missing };
+  return {
+    table,
+    keys: parsed,
+    maxLagMs: maxLagMs as number | undefined,
+    missing: missing as number | undefined,
+  };
 }
 
 /** Numbers beyond 2^53 are not exact in JSON, so they come as text. */

@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { loadNative } from '../../../src/engine/native.js';
 import { auditKeys, auditTable, isAuditTable } from '../../../src/library/client/audit.js';
 import type { Client } from '../../../src/library/client/client.js';
+import { resumeTables } from '../../../src/library/client/connected.js';
 import { poolOf, shardCount } from '../../../src/protocol/map.js';
 import {
   COUNTING,
@@ -42,6 +43,20 @@ describe('audit keys', () => {
   it('belong to a table of their pool that users do not see', () => {
     expect(isAuditTable(auditTable(pool).name)).toBe(true);
     expect(isAuditTable('user')).toBe(false);
+  });
+});
+
+describe('names of audit tables', () => {
+  it('are refused for new tables of others', async () => {
+    const one = await client((await cluster({ code: '1+1' })).address);
+    const refused = { code: 'BAD_ARGUMENT', message: expect.stringContaining('__audit/') };
+    for (const name of ['__audit/', '__audit/mine', '__audit/embedding']) {
+      expect(await rejection(one.createTable({ name, ...COUNTING }))).toMatchObject(refused);
+      const asked = { name, ...COUNTING, set: [] };
+      expect(await rejection(resumeTables(one, [asked]))).toMatchObject(refused);
+    }
+    await one.createTable({ name: '_audit/mine', ...COUNTING });
+    expect(one.tables().map(({ name }) => name)).toEqual(['_audit/mine']);
   });
 });
 

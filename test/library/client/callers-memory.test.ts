@@ -6,8 +6,18 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { connect } from '../../../src/library/client/client.js';
 import { importRows } from '../../../src/library/tools/import.js';
+import type { ClusterMap } from '../../../src/protocol/map.js';
 import { startReplica } from '../../../src/roles/replica/replica.js';
-import { COUNTING, client, cluster, firstKeys, rejection, silent } from '../../roles/support.js';
+import {
+  COUNTING,
+  client,
+  cluster,
+  connected,
+  firstKeys,
+  keysOf,
+  rejection,
+  silent,
+} from '../../roles/support.js';
 
 const WIDE = { ...COUNTING, name: 'wide', dim: 4096 };
 
@@ -117,4 +127,51 @@ it('specifications that a client gives out cannot be changed', async () => {
     }).toThrow(TypeError);
   }
   expect(job.table('items').spec.optimizer).toEqual(COUNTING.optimizer);
+});
+
+it('shows a map that nobody can change', async () => {
+  const job = await client((await cluster({ code: '1+1' })).address);
+  await job.createTable({ name: 'b', ...COUNTING });
+  const map = job.clusterMap;
+  expect(job.clusterMap).toBe(map);
+  const { tables, groups } = map as ClusterMap;
+  for (const change of [() => tables.push(tables[0]!), () => groups.pop(), () => groups[0]!.data.pop()])
+    expect(change).toThrow(TypeError);
+  const next = await job.createTable({ name: 'a', ...COUNTING });
+  expect(job.clusterMap.tables.map(({ name }) => name)).toEqual(['b', 'a']);
+  expect(job.clusterMap.tables[0]).toBe(tables[0]);
+  expect(tables).toHaveLength(1);
+  expect(await next.pull(keysOf(1))).toHaveLength(COUNTING.dim);
+});
+
+it('refuses one memory for two requests, and any request after its end', async () => {
+  const job = await connected();
+  await job.createTables(['a', 'b'].map((name) => ({ name, ...COUNTING })));
+  const all = new Float32Array(8);
+  const into = (table: string, from: number) => ({
+    table,
+    keys: keysOf(1),
+    into: all.subarray(from, from + 2),
+  });
+  for (const [one, two] of [
+    [0, 0],
+    [1, 0],
+    [3, 4],
+  ]) {
+    const error = await rejection(job.pull([into('a', one!), into('b', 6), into('b', two!)]));
+    expect(error).toMatchObject({ code: 'BAD_ARGUMENT', message: expect.stringContaining('into') });
+  }
+  await job.pull([into('a', 2), into('b', 0), into('b', 4)]);
+  const none = { table: 'a', keys: keysOf(), into: all.subarray(2, 2) };
+  await job.pull([none, into('b', 2), none]);
+  await job.close();
+  const nothing = { table: 'a', keys: keysOf(), gradients: new Float32Array(0) };
+  const works = [
+    () => job.pull([{ table: 'a', keys: keysOf() }]),
+    () => job.pullFull([]),
+    () => job.push([nothing]),
+    () => job.assign([]),
+    () => job.delete([{ table: 'a', keys: keysOf() }]),
+  ];
+  for (const work of works) expect((await rejection(work())).code).toBe('CLOSED');
 });

@@ -80,6 +80,14 @@ describe('a scan', () => {
       for await (const _ of scanning);
     };
     await expect(rest()).rejects.toMatchObject({ code: 'ABORTED' });
+    const stop = new AbortController();
+    let batches = 0;
+    const keysOnly = async () => {
+      for await (const _ of table.scan({ select: 'keys', batchRows: 10, signal: stop.signal }))
+        if (++batches === 2) stop.abort();
+    };
+    await expect(keysOnly()).rejects.toMatchObject({ code: 'ABORTED' });
+    expect(batches).toBe(2);
     for await (const _ of table.scan({ batchRows: 10 })) break;
     const late = table.scan();
     await client.close();

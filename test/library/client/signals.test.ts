@@ -48,6 +48,24 @@ it('pushes that wait for room wait for it without a warning, and all end with it
   expect(await warned()).toEqual([]);
 });
 
+it('a signal of another maker may call its listeners without `this`', async () => {
+  const job = await connected({ maxInFlightBytes: 1 });
+  const table = await job.createTable({ name: 't', ...COUNTING });
+  const listeners = new Set<() => void>();
+  const own = {
+    aborted: false,
+    addEventListener: (_: string, listener: () => void) => listeners.add(listener),
+    removeEventListener: (_: string, listener: () => void) => listeners.delete(listener),
+  };
+  const signal = own as unknown as AbortSignal;
+  const ends = many(() => rejection(table.push(keysOf(5), Float32Array.of(1, 1), { signal })));
+  await begun(job);
+  own.aborted = true;
+  for (const listener of [...listeners]) listener();
+  expect(new Set((await Promise.all(ends)).map(({ code }) => code))).toEqual(new Set(['ABORTED']));
+  expect(listeners.size).toBe(0);
+});
+
 it('clients connect with it without a warning', async () => {
   const { address } = await cluster({ code: '1+1' });
   const { signal } = new AbortController();

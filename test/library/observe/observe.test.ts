@@ -91,6 +91,31 @@ it('a node that is gone is not asked, and the others answer', async () => {
   }
 });
 
+it('a listener that throws hides nothing from the others, and its error is its own', async () => {
+  const { client } = await job();
+  const failures: unknown[] = [];
+  const thrown: unknown[] = [];
+  const onError = (error: unknown) => failures.push(error);
+  const observer = new Observer(client, { onError });
+  const mistake = new Error('of a listener');
+  let heard = 0;
+  observer.on(() => {
+    throw mistake;
+  });
+  observer.on(() => heard++);
+  const others = process.listeners('uncaughtException');
+  process.removeAllListeners('uncaughtException');
+  process.once('uncaughtException', (error) => thrown.push(error));
+  try {
+    await observer.look();
+    await new Promise((resolve) => setImmediate(resolve));
+  } finally {
+    process.removeAllListeners('uncaughtException');
+    for (const other of others) process.on('uncaughtException', other);
+  }
+  expect({ heard, failures, thrown }).toEqual({ heard: 1, failures: [], thrown: [mistake] });
+});
+
 it('an observer keeps so many snapshots, and tells whoever listens', async () => {
   const { client } = await job();
   const observer = new Observer(client, { intervalMs: 5, keep: 3 });

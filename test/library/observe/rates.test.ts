@@ -102,6 +102,16 @@ describe('ratesBetween', () => {
     }
   });
 
+  it('snapshots in the wrong order, or of two jobs, are refused', () => {
+    const [earlier, later] = [snapshot(0, [[1, node(10, 0, 50)]]), snapshot(2000, [[1, node(12, 0, 50)]])];
+    const refused = (word: string) =>
+      expect.objectContaining({ code: 'BAD_ARGUMENT', message: expect.stringContaining(word) });
+    expect(() => ratesBetween(later, earlier)).toThrow(refused('before'));
+    const other = { ...later, status: { ...later.status, job: 'another' } };
+    expect(() => ratesBetween(earlier, other)).toThrow(refused('two jobs'));
+    expect(ratesBetween(earlier, earlier).nodes).toHaveLength(1);
+  });
+
   it('rows that are lost and back again are not new', () => {
     const recovering = { ...node(12, 0, 2), recoveringShards: 1 };
     const [before, during, after] = [

@@ -3,7 +3,7 @@ import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { loadNative } from '../../../src/engine/native.js';
-import { openExport } from '../../../src/index.js';
+import { openExport, type SavedTable } from '../../../src/index.js';
 import { ExportContent, TURN_BYTES } from '../../../src/library/serving/content.js';
 import { compactCheckpoint } from '../../../src/stores/checkpoint/compact.js';
 import { random, temporaryDirectory } from '../../stores/checkpoint/support.js';
@@ -48,11 +48,32 @@ describe('look-ups', () => {
     expect(served.pull('items', keys(7, 7), into)).toBe(into);
     expect(into[0]).toBe(1.5);
     expect(served.pull('biases', keys(1))).toEqual(initialOf(BIASES, 1n));
+    const gone = keys(1, 2);
+    structuredClone(gone, { transfer: [gone.buffer] });
+    expect(codeOf(() => served.pull('items', gone))).toBe('BAD_ARGUMENT');
     const other = await opened(job.url, { missing: -1, tables: ['items'] });
     expect([...other.pull('items', keys(8))]).toEqual(Array(dim).fill(-1));
     expect(codeOf(() => other.pull('biases', keys(1)))).toBe('UNKNOWN_TABLE');
     expect(other.tables.map(({ name }) => name)).toEqual(['items']);
     expect(other.status).toMatchObject({ number: 1, kind: 'export', rows: 2 });
+  });
+
+  it('show tables that nobody can change, and keep no options of the caller', async () => {
+    const job = new Job(temporaryDirectory());
+    job.set(ITEMS, 7, 1.5);
+    await job.export({ full: true });
+    const options = { tables: ['items'], missing: -1, everyMs: 0 };
+    const opening = opened(job.url, options);
+    options.tables[0] = 'biases';
+    options.missing = 5;
+    const served = await opening;
+    expect(() => (served.tables as SavedTable[]).pop()).toThrow(TypeError);
+    expect(() => Object.assign(served.tables[0]!, { dim: 1 })).toThrow(TypeError);
+    job.set(ITEMS, 9, 2.5);
+    await job.export({ full: true });
+    await served.refresh();
+    expect(served.tables.map(({ name }) => name)).toEqual(['items']);
+    expect([...served.pull('items', keys(8))]).toEqual(Array(ITEMS.dim).fill(-1));
   });
 
   it('refuse what cannot be', async () => {
@@ -239,6 +260,23 @@ describe('damage', () => {
     await job.export({ full: true });
     expect(await served.refresh()).toBe(true);
     expect(served.pull('items', keys(1))[0]).toBe(5);
+  });
+
+  it('a place that was made anew is seen, also where it has come to the same number', async () => {
+    const job = new Job(temporaryDirectory());
+    job.set(ITEMS, 1, 1);
+    job.set(ITEMS, 2, 2);
+    await job.export({ full: true });
+    const served = await opened(job.url);
+    expect(await served.refresh()).toBe(false);
+    rmSync(job.url, { recursive: true });
+    const other = new Job(job.url);
+    other.set(ITEMS, 1, 5);
+    await other.export({ full: true });
+    expect(await served.refresh()).toBe(true);
+    expect(served.pull('items', keys(1))[0]).toBe(5);
+    expect([...served.pull('items', keys(2))]).toEqual([...initialOf(ITEMS, 2n)]);
+    expect(await served.refresh()).toBe(false);
   });
 
   it('an export that lacks shards is refused', async () => {

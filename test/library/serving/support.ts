@@ -53,7 +53,10 @@ function computed({ dim, optimizer, initializer, seed }: SavedTable, key: bigint
   return values;
 }
 
+let jobs = 0;
+
 export class Job {
+  private readonly id = ++jobs;
   readonly place: DirectoryPlace;
   readonly url: string;
   private readonly rows = new Map(TABLES.map(({ name }) => [name, new Map<bigint, number>()]));
@@ -96,7 +99,7 @@ export class Job {
   async export({ full, lost = false }: { full: boolean; lost?: boolean }): Promise<string[]> {
     const number = await this.nextNumber();
     const isFull = full || this.mustBeFull || this.segments.length !== this.pool.k;
-    const attempt = number.toString(16).padStart(8, '0');
+    const attempt = (this.id * 2 ** 16 + number).toString(16).padStart(8, '0');
     const shards: SavedShard[] = [];
     const written: string[] = [];
     for (let shard = 0; shard < this.pool.k; shard++) {
