@@ -62,6 +62,8 @@ interface Life {
   /** True: the process runs again, in the same Pod. */
   again?: boolean;
   restarts?: number;
+  /** Time at which the process that runs has begun. Milliseconds since 1970. */
+  startedAt?: number;
   disrupted?: boolean;
   /** Reason of a container that has not begun. */
   waiting?: string;
@@ -70,7 +72,7 @@ interface Life {
 /** A Pod that was created, after it has lived for a while. */
 export function lived(object: KubeObject, life: Life = {}): Pod {
   const { phase = 'Running', deleting, ready = phase === 'Running', disrupted, waiting } = life;
-  const { exit, again = false, restarts: restartCount = 0 } = life;
+  const { exit, again = false, restarts: restartCount = 0, startedAt } = life;
   // A pending Pod has no machine, unless one is named.
   const node = life.node ?? (phase === 'Pending' ? undefined : 'n1');
   const condition = (type: string, on: boolean) => ({ type, status: on ? 'True' : 'False' });
@@ -79,7 +81,7 @@ export function lived(object: KubeObject, life: Life = {}): Pod {
     ? { waiting: { reason: waiting } }
     : terminated && !again
       ? { terminated }
-      : { running: {} };
+      : { running: startedAt === undefined ? {} : { startedAt: new Date(startedAt).toISOString() } };
   const lastState = terminated && (again || waiting) ? { lastState: { terminated } } : {};
   const pod = object as Pod;
   const { nodeName: _, ...spec } = pod.spec ?? {};

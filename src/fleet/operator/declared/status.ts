@@ -79,7 +79,14 @@ export const STATUS = object('The job as it runs.', {
     ps: list('', integer('', 0)),
     worker: list('', integer('', 0)),
   }),
-  failedPods: list('Failed Pods that count in restartCount, and are still there.', text('')),
+  failedPods: list(
+    'Failed Pods that are still there: restartCount has them, or they do not count.',
+    text(''),
+  ),
+  excusedRestarts: map(
+    'Restarts of workers in their Pods that do not count: a job refused their tokens, or had no scheduler.',
+    integer('', 0),
+  ),
   memory: object('Memory limit of Pods that are made from now on, where some were killed for want of it.', {
     ps: text(''),
     worker: text(''),

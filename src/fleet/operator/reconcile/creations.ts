@@ -22,9 +22,12 @@ const nextAfter = (members: readonly Member[], noted: number): number =>
 
 /** When the next worker may replace one that failed. The first one is replaced at once. */
 function replacedAt(census: Census, restartCount: number): number {
-  if (restartCount < 2) return 0;
-  const ends = ownFailures(census.worker).map(({ exit }) => Date.parse(exit?.finishedAt ?? '') || 0);
-  return Math.max(0, ...ends) + Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (restartCount - 2));
+  const failed = ownFailures(census.worker);
+  // Failures that are excused do not count as restarts.
+  const count = Math.max(restartCount, failed.length);
+  if (count < 2) return 0;
+  const ends = failed.map(({ exit }) => Date.parse(exit?.finishedAt ?? '') || 0);
+  return Math.max(0, ...ends) + Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (count - 2));
 }
 
 const refusedOf = ({ refusals = [] }: ObservedJob, role: Replicated): RefusedObject[] =>

@@ -1,7 +1,8 @@
 /** The status of a job: what was observed, in the words that its users read. */
 import type { JobPhase, TrainingJob, TrainingJobStatus } from '../types.js';
-import { type Census, inState } from './census.js';
+import { type Census, inState, type Member } from './census.js';
 import { conditionsOf, RESUMED, since } from './conditions.js';
+import { excusedMembers, excusedRestarts } from './excused.js';
 import { grownMemory } from './growth.js';
 import { tellsGuard } from './guard.js';
 import { lastHeardOf } from './hearing.js';
@@ -21,9 +22,12 @@ import { ownFailures, type ReconcileVerdict } from './verdict.js';
 export const hasEnded = (status: TrainingJobStatus | undefined): boolean =>
   status?.phase === 'Succeeded' || status?.phase === 'Failed';
 
-/** Pods that failed are counted once, whether they are still there or not. */
-function failures(census: Census, before: TrainingJobStatus) {
-  const known = new Set(before.failedPods);
+/**
+ * Pods that failed are counted once, whether they are still there or not. Those that are excused are noted,
+ * so that they do not count later.
+ */
+function failures(census: Census, before: TrainingJobStatus, excused: readonly Member[]) {
+  const known = new Set([...(before.failedPods ?? []), ...excused.map(({ name }) => name)]);
   const there = { ps: ownFailures(census.ps), worker: ownFailures(census.worker) };
   const fresh = (role: Replicated): number => there[role].filter(({ name }) => !known.has(name)).length;
   const sum = (role: Replicated): number => (before.restarts?.[role] ?? 0) + fresh(role);
@@ -32,6 +36,7 @@ function failures(census: Census, before: TrainingJobStatus) {
     restartCount: (before.restartCount ?? 0) + fresh('ps') + fresh('worker'),
     ...(restarts.ps + restarts.worker > 0 ? { restarts } : {}),
     failedPods: [...there.ps, ...there.worker].map(({ name }) => name),
+    ...excusedRestarts(census, excused, before.excusedRestarts),
   };
 }
 
@@ -57,11 +62,13 @@ export function begun(observed: ObservedJob, census: Census, stage: Stage) {
   const { job, now } = observed;
   const before = job.status ?? {};
   const again = stage === 'returning';
-  const { suspended, formed: _, guarded: __, ...rest } = before;
+  const { excusedRestarts: _, ...kept } = before;
+  const { suspended, formed: __, guarded: ___, ...rest } = kept;
   const formed = !again && hasFormed(observed, census);
+  const excused = excusedMembers(observed, census, { formed });
   const ended = hasEnded(before);
   return {
-    ...(again ? rest : before),
+    ...(again ? rest : ended ? before : kept),
     // A deadline begins anew after a pause, as that of a Job does.
     startTime: (again || resumes(before, stage) ? undefined : before.startTime) ?? timeOf(now),
     startPs: (again ? undefined : before.startPs) ?? wantedPs(job),
@@ -69,7 +76,7 @@ export function begun(observed: ObservedJob, census: Census, stage: Stage) {
     ...(again && suspended ? nextLife(before, suspended.place) : {}),
     ...(formed ? { formed } : {}),
     ...(!ended && !isPaused(stage) && tellsGuard(observed, formed) ? { guarded: true } : {}),
-    ...(ended ? {} : { ...failures(census, before), ...grown(job, census) }),
+    ...(ended ? {} : { ...failures(census, before, excused), ...grown(job, census) }),
   };
 }
 

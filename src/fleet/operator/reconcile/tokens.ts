@@ -4,7 +4,7 @@
  * random would not help.
  */
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
-import { type Census, inState, lastError, type Member } from './census.js';
+import { type Census, containerIn, inState, lastError, type Member } from './census.js';
 import { secretName } from './names.js';
 import type { ObservedJob } from './observed.js';
 
@@ -12,10 +12,25 @@ import type { ObservedJob } from './observed.js';
 const isRefused = ({ ready, exit }: Member): boolean => !ready && lastError(exit)?.code === 'UNAUTHORIZED';
 
 /** Members that a job that has formed refuses. */
-export const refusedMembers = ({ formed = false }: TrainingJobStatus, census: Census): Member[] =>
+export const refusedMembers = (
+  { formed = false }: Pick<TrainingJobStatus, 'formed'>,
+  census: Census,
+): Member[] =>
   formed
     ? inState([...census.scheduler, ...census.ps, ...census.worker], 'active', 'failed').filter(isRefused)
     : [];
+
+/** When the process of a Pod has begun. Milliseconds since 1970; undefined: none runs. */
+const startOf = ({ pod }: Member): number | undefined => {
+  const at = containerIn(pod)?.state?.running?.startedAt;
+  return at === undefined ? undefined : Date.parse(at);
+};
+
+/** Whether a process that began later serves: the tokens are right again. Failed Pods stay for their logs. */
+function isPast({ state, exit }: Member, all: readonly Member[]): boolean {
+  const end = Date.parse(exit?.finishedAt ?? '');
+  return state === 'failed' && all.some((one) => one.ready && (startOf(one) ?? 0) > end);
+}
 
 /** Whether the Secret that the operator has drawn is gone, and the processes that know its tokens are not. */
 export const isDrawn = (job: TrainingJob, secret: boolean, formed = false): boolean =>
@@ -28,7 +43,8 @@ export function tokenProblem(
   status: TrainingJobStatus,
 ): string | undefined {
   const name = secretName(job);
-  const [first] = refusedMembers(status, census);
+  const all = Object.values(census).flat();
+  const first = refusedMembers(status, census).find((one) => !isPast(one, all));
   if (first) {
     const { code, message } = lastError(first.exit)!;
     const tls = job.spec.tls ? `, or the certificate of Secret ${job.spec.tls.secretName}` : '';

@@ -88,10 +88,17 @@ export function deadlineOf({ spec }: TrainingJob, startTime: string): number | u
 function excessOf(
   { spec }: TrainingJob,
   census: Census,
-  { restartCount = 0, restarts }: Pick<TrainingJobStatus, 'restartCount' | 'restarts'>,
+  {
+    restartCount = 0,
+    restarts,
+    excusedRestarts = {},
+  }: Pick<TrainingJobStatus, 'restartCount' | 'restarts' | 'excusedRestarts'>,
 ): string | undefined {
   // A worker that begins again in its Pod has failed before. A PS comes back empty, which parity makes good.
-  const again = inState(census.worker, 'active').reduce((sum, one) => sum + one.restarts, 0);
+  const again = inState(census.worker, 'active').reduce(
+    (sum, { name, restarts: count }) => sum + Math.max(0, count - (excusedRestarts[name] ?? 0)),
+    0,
+  );
   const { ps, worker } = spec.replicaSpecs;
   const limits: [what: string, count: number, limit: number | undefined, members: Member[]][] = [
     ['Pods', restartCount + again, spec.runPolicy.backoffLimit, [...census.ps, ...census.worker]],
@@ -109,7 +116,9 @@ function excessOf(
 export function verdictOf(
   { job, now }: Pick<ObservedJob, 'job' | 'now'>,
   census: Census,
-  status: Pick<TrainingJobStatus, 'restartCount' | 'restarts' | 'formed'> & { startTime: string },
+  status: Pick<TrainingJobStatus, 'restartCount' | 'restarts' | 'excusedRestarts' | 'formed'> & {
+    startTime: string;
+  },
 ): ReconcileVerdict {
   const failed = (reason: FailureReason, message: string): ReconcileVerdict => ({
     ...{ ended: true, phase: 'Failed', reason, message },
