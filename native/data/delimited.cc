@@ -142,7 +142,7 @@ Stopped LineParser::parseLines(View text, std::size_t from, std::size_t until, S
       begin = at + 1;
     }
     if (field + 1 != plan_.fields || at - start > kMostLineBytes) return {Stop::Hard, start, lines};
-    if (at > start && data[at - 1] == '\r') cells_[field].end--;
+    for (std::size_t& end = cells_[field].end; end > start && data[end - 1] == '\r';) end--;
     std::uint32_t full = 0;
     const Stop stop = addRow(rows, logarithms, full);
     if (stop != Stop::End) return {stop, start, lines, full};

@@ -71,8 +71,9 @@ function positionsOf(file: string, line: string, delimiter: string): string[] {
   return fields.map((_, index) => String(index));
 }
 
-function withoutReturn(line: string): string {
-  return line.endsWith('\r') ? line.slice(0, -1) : line;
+/** A file that was translated twice for Windows has several at the end of a line. */
+function withoutReturns(line: string): string {
+  return line.endsWith('\r') ? line.replace(/\r+$/, '') : line;
 }
 
 async function firstLine(file: string): Promise<string> {
@@ -86,7 +87,7 @@ async function firstLine(file: string): Promise<string> {
   }
   const line = Buffer.concat(parts);
   if (line.length > MAX_LINE_BYTES) throw longLine(file, 1);
-  return withoutReturn(line.toString('utf8'));
+  return withoutReturns(line.toString('utf8'));
 }
 
 /** Places of the columns that a schema needs. @throws BAD_DATA for one that is not there */

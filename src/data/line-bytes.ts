@@ -1,7 +1,7 @@
 /** Whole lines as they are, without a look into them. */
 import type { Batch, SparseRows } from './batch.js';
 import { bad } from './bytes.js';
-import { type LineParser, MAX_LINE_BYTES, type TakenLines } from './lines.js';
+import { endOfLine, type LineParser, MAX_LINE_BYTES, type TakenLines } from './lines.js';
 
 const NEWLINE = 10;
 const RETURN = 13;
@@ -53,8 +53,7 @@ function addAll(rows: LineBytes, data: Buffer, from: number, until: number): Tak
   let lines = 0;
   for (const room = rows.capacity - rows.size; lines < room && at < until; lines += 1) {
     const newline = data.indexOf(NEWLINE, at);
-    const isBlank = newline === at || (newline === at + 1 && data[at] === RETURN);
-    if (newline < 0 || isBlank || newline - at > MAX_LINE_BYTES) break;
+    if (newline < 0 || endOfLine(data, at, newline) === at || newline - at > MAX_LINE_BYTES) break;
     at = newline + 1;
   }
   rows.add(data, from, at, lines);

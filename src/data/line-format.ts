@@ -1,7 +1,7 @@
 /** Formats in which a line is a sample (lines.ts), as readers use them. */
 import type { SparseRows } from './batch.js';
 import { type LineBatch, LineBytes, rawParser } from './line-bytes.js';
-import { countLines, type LineParser, Lines, measure, WrongLine } from './lines.js';
+import { countLines, endOfLine, type LineParser, Lines, measure, WrongLine } from './lines.js';
 import {
   Collector,
   type Format,
@@ -12,7 +12,6 @@ import {
 } from './reader.js';
 
 const NEWLINE = 10;
-const RETURN = 13;
 
 /** Passes on what comes, and finds out the number of a line that is wrong. */
 async function* named<T>(batches: AsyncGenerator<T, void, undefined>): AsyncGenerator<T, void, undefined> {
@@ -78,7 +77,7 @@ function addLines<R extends SparseRows>(
     if (at >= until) return;
     line += 1;
     const newline = data.indexOf(NEWLINE, at);
-    const end = newline > at && data[newline - 1] === RETURN ? newline - 1 : newline;
+    const end = endOfLine(data, at, newline);
     const start = at;
     if (!parser.add(sink.rows, data, start, end))
       throw wrong(line, (number) => parser.explain(number, data, start, end));

@@ -48,6 +48,16 @@ export function longLine(file: string, line: number): KintsugiError {
   return bad(`${file}:${line}:1: a line of more than ${MAX_LINE_BYTES} bytes`);
 }
 
+/**
+ * End of a line, without what Windows has before its newline. A file that was translated twice for Windows
+ * has several of these.
+ */
+export function endOfLine(data: Buffer, start: number, newline: number): number {
+  let end = newline;
+  while (end > start && data[end - 1] === RETURN) end -= 1;
+  return end;
+}
+
 /** The error of a blank line that is not at the end of a file. */
 export function blankLine(file: string, line: number): KintsugiError {
   return bad(`${file}:${line}: a blank line; only the end of a file may have some`);
@@ -169,7 +179,7 @@ export class Lines<R extends SparseRows> {
     }
     this.line += 1;
     if (parser.header && range.begin === 0 && this.line === 1) return undefined;
-    const end = newline > start && data[newline - 1] === RETURN ? newline - 1 : newline;
+    const end = endOfLine(data, start, newline);
     if (end === start) {
       this.blank ??= this.line;
       return undefined;

@@ -361,7 +361,7 @@ describe('lines', () => {
   });
 
   test.each(lines)('%s: blank lines at the end are no rows', async (ending, [head, line]) => {
-    for (const end of ['\n', '\r\n', '\n\r\n\n', '\r'])
+    for (const end of ['\n', '\r\n', '\n\r\n\n', '\r', '\r\r\n'])
       expect(await readOdd(INTEGER, `a.${ending}`, Buffer.from(`${head}${line}${line}${end}`))).toMatchObject(
         {
           keys: [5n, 5n],
@@ -369,9 +369,23 @@ describe('lines', () => {
       );
   });
 
+  test.each(lines)(
+    '%s: whatever Windows has before a newline is none of the cells',
+    async (ending, [head, line]) => {
+      const text = `${head}${line}${line}`;
+      const plain = await readOdd(TEXT, `a.${ending}`, Buffer.from(text));
+      expect(plain.keys).toHaveLength(2);
+      // A quote makes the reader take the line by itself.
+      const quoted = `${head}${line}${line.replace(/(?<=[,\t])5/, '"5"')}`;
+      for (const one of [text, quoted])
+        for (const end of ['\r\n', '\r\r\n', '\r\r\r\n'])
+          expect(await readOdd(TEXT, `a.${ending}`, Buffer.from(one.replaceAll('\n', end)))).toEqual(plain);
+    },
+  );
+
   test.each(lines)('%s: a blank line before others is BAD_DATA', async (ending, [head, line]) => {
     const number = head === '' ? 2 : 3;
-    for (const blank of ['\n', '\r\n', '\n\n'])
+    for (const blank of ['\n', '\r\n', '\n\n', '\r\r\n'])
       expect(
         await readOdd(INTEGER, `a.${ending}`, Buffer.from(`${head}${line}${blank}${line}`)),
       ).toMatchObject({
