@@ -18,7 +18,16 @@ import kintsugi
 import kintsugi.torch as kt
 
 SECONDS = 2.0
-CASES = ("look", "look beside step", "early look", "step beside look", "batch", "tables", "end")
+CASES = (
+    "look",
+    "look at parameters",
+    "look beside step",
+    "early look",
+    "step beside look",
+    "batch",
+    "tables",
+    "end",
+)
 
 
 def case(name: str, rank: int, layer: Any, rows: Any) -> None:
@@ -27,9 +36,15 @@ def case(name: str, rank: int, layer: Any, rows: Any) -> None:
         # The other rank has nothing to do with rows meanwhile.
         if rank == 0:
             parameter.grad  # noqa: B018
+    elif name == "look at parameters":
+        # Each rank has a gradient of its own, and the other one trains no rows meanwhile.
+        layer(keys_of(1, rank)).sum().backward()
+        if rank == 0:
+            next(iter(layer.parameters())).grad  # noqa: B018
+        parameter.grad = None
     elif name in ("look beside step", "step beside look"):
         layer(keys_of(1, rank)).sum().backward()
-        if rank == CASES.index(name) % 2 == 1:
+        if rank == (name == "look beside step"):
             parameter.grad  # noqa: B018
         rows.step()
     elif name == "early look":

@@ -51,11 +51,18 @@ def main() -> None:
             scaler.scale(loss_of(model, step, 1, rank)).backward()
             for optimizer in optimizers:
                 scaler.unscale_(optimizer)
+            # All ranks look, and see the average.
+            looked = [float(each.grad.norm()) for each in net.parameters()]
             norm = float(kt.clip_grad_norm_(net.parameters(), 1.0))
             for optimizer in optimizers:
                 scaler.step(optimizer)
             scaler.update()
-        said = {"norm": norm, "scale": scaler.get_scale(), "top": net.top.weight.detach().tolist()}
+        said = {
+            "norm": norm,
+            "looked": looked,
+            "scale": scaler.get_scale(),
+            "top": net.top.weight.detach().tolist(),
+        }
     print(json.dumps(said), flush=True)
     distributed.destroy_process_group()
 

@@ -70,12 +70,16 @@ def test_ranks_are_one_process(
             scaler.scale(torch.stack(losses).sum() / world).backward()
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
+        gradients = [row.grad for row in reference.rows if row.grad is not None]
+        parts = [torch.cat(gradients), *(each.grad for each in net.top.parameters())]
+        looked = [float(part.norm()) for part in parts]
         norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         for optimizer in optimizers:
             scaler.step(optimizer)
         scaler.update()
     assert results[0]["scale"] == scaler.get_scale() == 512.0
     assert results[0]["norm"] == pytest.approx(float(norm), rel=1e-5)
+    assert results[0]["looked"] == pytest.approx(looked, rel=1e-5)
     torch.testing.assert_close(torch.tensor(results[0]["top"]), net.top.weight.detach(), rtol=0, atol=1e-6)
     reference.check(client)
 
@@ -99,6 +103,7 @@ def test_a_rank_that_does_something_else_is_an_error_and_nothing_is_sent(
     texts = {name: " ".join(text for rank in said for _, text in rank.get(name, [])) for name in said[1]}
     assert codes == {
         "look": [["TIMEOUT"] * 2, []],
+        "look at parameters": [["TIMEOUT"] * 2, []],
         "look beside step": [["BAD_ARGUMENT"]] * 2,
         "early look": [["BAD_ARGUMENT"], ["TIMEOUT", "BAD_ARGUMENT"]],
         "step beside look": [["BAD_ARGUMENT"]] * 2,
