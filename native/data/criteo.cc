@@ -64,7 +64,7 @@ Stopped parse(View text, std::size_t from, std::size_t until, CriteoRows& rows, 
       std::size_t last = at;
       if (i == kCriteoKeys) {
         if (data[at] != '\n') return hard();
-        last -= data[at - 1] == '\r';
+        while (last > begin && data[last - 1] == '\r') last--;
       } else if (data[at] != '\t') {
         return hard();
       }

@@ -80,10 +80,15 @@ describe('files', () => {
   });
 
   test('gzip, also of several members, and lines that end in CR LF', async () => {
-    const members = [gzipSync(`${lines(0, 3).join('\r\n')}\r\n`), gzipSync(`${lines(3, 2).join('\n')}\n`)];
-    const file = write('a.tsv.gz', Buffer.concat(members));
-    expect(labelsOf(await read({ files: [file], batch: 3 }))).toBe('010 10');
-    expect(await countRows([file])).toBe(5);
+    const last = gzipSync(`${lines(3, 2).join('\n')}\n`);
+    const plain = await read({ files: [write('plain.tsv', `${lines(0, 5).join('\n')}\n`)], batch: 3 });
+    for (const end of ['\r\n', '\r\r\n', '\r\r\r\n']) {
+      const file = write('a.tsv.gz', Buffer.concat([gzipSync(`${lines(0, 3).join(end)}${end}`), last]));
+      const batches = await read({ files: [file], batch: 3 });
+      expect(labelsOf(batches)).toBe('010 10');
+      expect(batches).toEqual(plain);
+      expect(await countRows([file])).toBe(5);
+    }
   });
 
   test('rows that cross the boundary of a read chunk', async () => {

@@ -101,7 +101,8 @@ test('a column may hold a list, and columns may be chosen', async () => {
   };
   expect(await reading('list.csv', text, own)).toEqual(lists);
   const columns = 'c,a,id,b\r\n3,1,5,2\r\n6,4,6,5';
-  expect(await reading('columns.csv', columns, { keys: 'id', values: 'a,b,c' })).toEqual(lists);
+  for (const text of [columns, columns.replaceAll('\r', '\r\r'), `${columns}\r\r`])
+    expect(await reading('columns.csv', text, { keys: 'id', values: 'a,b,c' })).toEqual(lists);
 });
 
 describe('what is wrong is one line with its place', () => {

@@ -59,11 +59,12 @@ onKubernetes(() => {
         await kubectl('label', 'node', node, `pool=${index < 2 ? 'worker' : 'ps'}`, '--overwrite');
         if (index < 2) await kubectl('taint', 'node', node, 'pool=worker:NoSchedule', '--overwrite');
       }
-      const one = {
-        ...{ topologyKey: 'kubernetes.io/hostname', maxSkew: 1, whenUnsatisfiable: 'DoNotSchedule' },
+      const apart = {
+        topologyKey: 'kubernetes.io/hostname',
         labelSelector: { matchLabels: { 'kintsugi.dev/job': JOB, 'kintsugi.dev/role': 'ps' } },
       };
-      const template = { spec: { nodeSelector: { pool: 'ps' }, topologySpreadConstraints: [one] } };
+      const affinity = { podAntiAffinity: { requiredDuringSchedulingIgnoredDuringExecution: [apart] } };
+      const template = { spec: { nodeSelector: { pool: 'ps' }, affinity } };
       const ps = { replicas: nodes.length - 2, template };
       await apply(movieJob(JOB, { few: true, seconds: 900, pools: true, ps, more }));
       await waitFor(JOB, '.status.phase', 'Running', 400);

@@ -122,8 +122,11 @@ onKubernetes(() => {
     await waitFor('again', '.status.phase', 'Succeeded', 600);
   });
 
-  it('a scheduler whose volume is gone begins nothing anew', { timeout: 10 * MINUTES }, async () => {
-    await apply(movieJob('emptied', { few: true, seconds: 900 }));
+  it('a scheduler whose volume is gone begins nothing anew, and its workers do not fail the job', {
+    timeout: 10 * MINUTES,
+  }, async () => {
+    const flags = ['--connect-timeout', '3s'];
+    await apply(movieJob('emptied', { few: true, seconds: 900, flags, runPolicy: { backoffLimit: 0 } }));
     await until('emptied', ({ status }) => status?.phase === 'Running' && status.guarded === true);
     const uids = async () => (await pods('emptied', 'ps')).map(({ metadata }) => metadata.uid).sort();
     const before = await uids();
@@ -132,6 +135,10 @@ onKubernetes(() => {
     const job = await until('emptied', ({ status }) => status?.reason === 'StateLost');
     expect(job.status?.phase).not.toBe('Failed');
     expect((await conditionOf('emptied', 'Stuck'))?.message).toMatch(/no state at this place.*--restore/);
+    // These are made again, and find no scheduler.
+    await kubectl('delete', 'pod', '-l', 'kintsugi.dev/job=emptied,kintsugi.dev/role=worker');
+    const { status } = await until('emptied', (one) => (one.status?.failedPods?.length ?? 0) > 3);
+    expect(status).toMatchObject({ reason: 'StateLost', restartCount: 0 });
     expect(await uids()).toEqual(before);
     await kubectl('delete', 'trainingjob/emptied', '--timeout=120s');
   });

@@ -118,7 +118,8 @@ onKubernetes(() => {
       const machine = scheduler!.spec.nodeName!;
       const ps = await pods('silent', 'ps');
       const beside = ps.filter(({ spec }) => spec.nodeName === machine).map(({ metadata }) => metadata.name);
-      if ((await readyNodes()).length > ps.length) expect(beside).toEqual([]);
+      // With as many machines no zone has one alone, which PS take to spread over zones.
+      if ((await readyNodes()).length > ps.length + 1) expect(beside).toEqual([]);
       const told = await listen('silent');
       await lose(machine);
       const begun = performance.now();

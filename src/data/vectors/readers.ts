@@ -9,7 +9,7 @@ import { KintsugiError } from '../../common/errors.js';
 import { bad, chunks } from '../bytes.js';
 import { cellsOf, headerNames } from '../delimited.js';
 import { isList, textOfBytes } from '../keys.js';
-import { blankLine } from '../lines.js';
+import { blankLine, endOfLine } from '../lines.js';
 import { openParquet } from '../parquet.js';
 import type { SparseColumn } from '../schema.js';
 import {
@@ -221,14 +221,14 @@ async function* linesOf(file: string): AsyncGenerator<Buffer, void, undefined> {
     let start = 0;
     for (let end = data.indexOf(10); end >= 0; end = data.indexOf(10, start)) {
       if (end - start > MAX_LINE_BYTES) throw tooLong();
-      yield data.subarray(start, data[end - 1] === 13 && end > start ? end - 1 : end);
+      yield data.subarray(start, endOfLine(data, start, end));
       start = end + 1;
       line += 1;
     }
     rest = Buffer.from(data.subarray(start));
     if (rest.length > MAX_LINE_BYTES) throw tooLong();
   }
-  if (rest.length > 0) yield rest;
+  if (rest.length > 0) yield rest.subarray(0, endOfLine(rest, 0, rest.length));
 }
 
 export async function* readDelimitedVectors(

@@ -4,120 +4,198 @@ import type { Pod, Terminated } from '../../../src/fleet/operator/objects.js';
 import type { ObservedJob } from '../../../src/fleet/operator/reconcile/observed.js';
 import { podOf } from '../../../src/fleet/operator/reconcile/pods.js';
 import { reconcile } from '../../../src/fleet/operator/reconcile/reconcile.js';
-import { actionsOf, lived, reportOf, running, START, step } from './support.js';
+import {
+  actionsOf,
+  deleted,
+  jobOf,
+  lived,
+  names,
+  reportOf,
+  running,
+  START,
+  schedulerPod,
+  step,
+} from './support.js';
 
-const ROLE = 'kintsugi.dev/role';
-const ENDS = {
+const WORDS = {
   tokens: 'kintsugi: UNAUTHORIZED: 10.0.0.1:7077: the token is missing or wrong',
   away: 'kintsugi: UNREACHABLE: movies-scheduler:7077 has not answered for 30s',
+  python: 'Traceback\nkintsugi._errors.Error: UNAUTHORIZED: 10.0.0.1:7077: the token is missing or wrong',
+  crash: 'Segmentation fault',
 };
-type Cause = keyof typeof ENDS;
-const exitOf = (cause: Cause): Partial<Terminated> => ({
-  ...{ exitCode: cause === 'tokens' ? 2 : 1, message: ENDS[cause] },
-  finishedAt: new Date(START).toISOString(),
+type Cause = keyof typeof WORDS;
+const exitOf = (cause: Cause, at = START): Partial<Terminated> => ({
+  ...{ exitCode: cause === 'tokens' ? 2 : 1, message: WORDS[cause] },
+  finishedAt: new Date(at).toISOString(),
 });
-const isWorker = ({ metadata }: Pod) => metadata.labels?.[ROLE] === 'worker';
-const indexOf = ({ metadata }: Pod) => Number(metadata.name.split('-').at(-1));
+const isOf = (role: string) => (pod: Pod) => pod.metadata.labels?.['kintsugi.dev/role'] === role;
+const isWorker = isOf('worker');
+const isAlive = ({ status }: Pod) => status?.phase === 'Running';
 
-/** A pass, after which each Pod that it made has begun as `life` says. */
-function pass(observed: ObservedJob, change: (pod: Pod) => Pod): ObservedJob {
-  const then = step(observed, reconcile(observed));
-  const now = then.now + 120_000;
-  return { ...then, secret: true, now, told: { ...then.told!, at: now }, pods: then.pods.map(change) };
+/** The job at this time as its scheduler tells of it; where it is away nobody does. */
+const at = (now: number, observed: ObservedJob, led: boolean): ObservedJob => ({
+  ...{ ...observed, now, secret: true, told: { ...observed.told!, at: now } },
+  report: led ? reportOf(observed.pods) : undefined,
+});
+const isLed = (cause: Cause) => cause !== 'away';
+/** Workers of a job that are alive end in this way. */
+const endAll = (observed: ObservedJob, cause: Cause, when = observed.now): ObservedJob => ({
+  ...observed,
+  pods: observed.pods.map((pod) =>
+    isWorker(pod) && isAlive(pod) ? lived(pod, { phase: 'Failed', exit: exitOf(cause, when) }) : pod,
+  ),
+});
+const pass = (observed: ObservedJob): ObservedJob => step(observed, reconcile(observed));
+const ended = (observed: ObservedJob) => observed.pods.filter(isWorker).filter((pod) => !isAlive(pod));
+const limited = (backoffLimit: number, worker: object = {}) =>
+  running(jobOf({ runPolicy: { backoffLimit }, worker }));
+
+/** Has workers end again and again as soon as they are made. Pauses before these are made, in seconds. */
+function failing(begin: ObservedJob, cause: Cause, turns: number) {
+  let now = begin;
+  const pauses: number[] = [];
+  for (let turn = 0; turn < turns; turn++) {
+    const failed = pass(at(now.now, endAll(now, cause), isLed(cause)));
+    const [wake] = actionsOf(reconcile(failed), 'wake').filter((one) => one.at > failed.now);
+    pauses.push(wake ? (wake.at - failed.now) / 1000 : 0);
+    now = pass(at(wake?.at ?? failed.now, failed, isLed(cause)));
+  }
+  return { now, pauses };
 }
-const fails = (cause: Cause) => (pod: Pod) =>
-  isWorker(pod) ? lived(pod, { phase: 'Failed', exit: exitOf(cause) }) : pod;
-/** The job as its scheduler tells of it; where it is away nobody does. */
-const told = (observed: ObservedJob, cause: Cause): ObservedJob => ({
-  ...{ ...observed, secret: true },
-  report: cause === 'away' ? undefined : reportOf(observed.pods),
-});
 
-it.each(['tokens', 'away'] as const)(
+it.each(['tokens', 'away', 'python'] as const)(
   'workers that end for want of %s are made again in ever longer pauses, and the job goes on afterwards',
   (cause) => {
-    let now = told(running(), cause);
-    for (let turn = 0; turn < 20; turn++) now = told(pass(now, fails(cause)), cause);
-    expect(now.job.status).toMatchObject({ phase: 'Running' });
-    expect(now.job.status!.restartCount ?? 0).toBe(0);
-    const { pods } = now;
-    const newest = Math.max(...pods.filter(isWorker).map(indexOf));
-    // Both are tried again, in pauses of at most a minute, and the logs of some of them stay.
-    expect(newest).toBeGreaterThan(20);
-    expect(pods.filter(isWorker).length).toBeLessThan(16);
-    const soon = { ...now, now: START + 59_000 };
-    expect(actionsOf(reconcile(soon), 'create')).toEqual([]);
-    expect(actionsOf(reconcile(soon), 'wake').map(({ at }) => at)).toContain(START + 60_000);
+    const { now, pauses } = failing(limited(0, { replicas: 1 }), cause, 20);
+    expect(now.job.status).toMatchObject({ phase: 'Running', restartCount: 0 });
+    expect(pauses).toEqual([0, 1, 2, 4, 8, 16, 32, ...Array(13).fill(60)]);
+    // The logs of those that ended last stay.
+    const left = names(ended(now)).map((name) => Number(name.split('-').at(-1)));
+    expect(left).toEqual([10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
 
     // The cause is mended.
-    let goesOn: ObservedJob = { ...step(now, reconcile(now)), secret: true };
-    const begun = (pod: Pod) => (pod.status?.phase === 'Running' ? lived(pod, { startedAt: now.now }) : pod);
-    goesOn = { ...goesOn, pods: goesOn.pods.map(begun) };
-    for (let turn = 0; turn < 3; turn++) {
-      goesOn = { ...goesOn, report: reportOf(goesOn.pods) };
-      goesOn = { ...step(goesOn, reconcile(goesOn)), secret: true };
-    }
-    expect(goesOn.job.status).toMatchObject({ phase: 'Running', workers: '2/2' });
-    expect(goesOn.job.status!.restartCount ?? 0).toBe(0);
-    expect(goesOn.job.status!.reason).toBeUndefined();
+    const begun = now.pods.map((pod) => (isAlive(pod) ? lived(pod, { startedAt: now.now }) : pod));
+    let goesOn: ObservedJob = { ...now, pods: begun };
+    for (let turn = 1; turn < 4; turn++) goesOn = pass(at(now.now + turn * 20_000, goesOn, true));
+    const { status } = goesOn.job;
+    expect(status).toMatchObject({ phase: 'Running', workers: '1/1', restartCount: 0 });
+    expect(status!.reason).toBeUndefined();
+    // A failure of its own counts, and there is another one at once.
+    goesOn.job.spec.runPolicy.backoffLimit = 1;
+    const exit = { ...exitOf('crash', now.now + 90_000), startedAt: new Date(now.now).toISOString() };
+    const dead = goesOn.pods.map((pod) => (isAlive(pod) ? lived(pod, { phase: 'Failed', exit }) : pod));
+    const others = goesOn.pods.filter((pod) => !isWorker(pod));
+    const pods = [...others, ...dead.filter(isWorker)];
+    const crashed = at(now.now + 100_000, { ...goesOn, pods }, true);
+    expect(step(crashed, reconcile(crashed)).job.status).toMatchObject({ restartCount: 1 });
+    expect(actionsOf(reconcile(crashed), 'create')).toHaveLength(1);
   },
 );
+
+it('what had ended before the scheduler began that leads does not count, also when it is seen late', () => {
+  const began = START + 60_000;
+  const seen = (end: number) => {
+    const observed = endAll(limited(1, { replicas: 4 }), 'away', end);
+    const pods = [...observed.pods, lived(schedulerPod(), { startedAt: began })];
+    const late = at(began + 5000, { ...observed, pods }, true);
+    return step(late, reconcile(late)).job.status;
+  };
+  expect(seen(began - 30_000)).toMatchObject({ phase: 'Running', restartCount: 0 });
+  expect(seen(began + 1000)).toMatchObject({ phase: 'Failed', reason: 'BackoffLimitExceeded' });
+});
 
 it.each(['tokens', 'away'] as const)(
-  'restarts of workers in their Pods for want of %s do not count, and later ones do',
+  'restarts in Pods for want of %s do not count, and others do',
   (cause) => {
-    const observed = told(running(), cause);
-    observed.job.spec.replicaSpecs.worker.restartPolicy = 'OnFailure';
-    const workers = (life: Parameters<typeof lived>[1]) =>
-      observed.pods.map((pod) => (isWorker(pod) ? lived(pod, life) : pod));
-    const waits = { ready: false, exit: exitOf(cause), waiting: 'CrashLoopBackOff', restarts: 7 };
-    const refused = { ...observed, pods: workers(waits) };
-    const then = { ...step(refused, reconcile(refused)), secret: true };
-    expect(then.job.status).toMatchObject({ phase: 'Running' });
-    const after = (restarts: number) => {
-      const pods = workers({ again: true, ready: true, exit: exitOf(cause), restarts });
-      const seen = { ...then, pods, report: reportOf(pods) };
-      return step(seen, reconcile(seen)).job.status;
+    let now = at(START, limited(3, { replicas: 1, restartPolicy: 'OnFailure' }), isLed(cause));
+    const ends = (why: Cause, restarts: number, again: boolean) => {
+      const life = again ? { again } : { ready: false, waiting: 'CrashLoopBackOff' };
+      const exit = exitOf(why, now.now);
+      const pods = now.pods.map((pod) => (isWorker(pod) ? lived(pod, { exit, restarts, ...life }) : pod));
+      now = pass(at(now.now, { ...now, pods }, again || isLed(why)));
+      return now.job.status!;
     };
-    // The one that waited has begun once more. The limit of the job is 2.
-    expect(after(8)).toMatchObject({ phase: 'Running' });
-    expect(after(9)).toMatchObject({ phase: 'Running' });
-    expect(after(10)).toMatchObject({ phase: 'Failed', reason: 'BackoffLimitExceeded' });
+    // Two of its own.
+    expect(ends('crash', 2, true)).toMatchObject({ phase: 'Running' });
+    expect(ends(cause, 2, false)).toMatchObject({ phase: 'Running' });
+    expect(ends(cause, 9, false)).toMatchObject({ phase: 'Running' });
+    // The worker serves again, and the end before is that for which it was excused.
+    expect(ends(cause, 10, true)).toMatchObject({ phase: 'Running' });
+    expect(ends('crash', 11, true)).toMatchObject({ phase: 'Running' });
+    expect(ends('crash', 12, true)).toMatchObject({ phase: 'Failed', reason: 'BackoffLimitExceeded' });
   },
 );
 
+it('an operator that comes late excuses ends for want of tokens of workers that run again', () => {
+  const observed = limited(2, { replicas: 1, restartPolicy: 'OnFailure' });
+  const pods = observed.pods.map((pod) =>
+    isWorker(pod) ? lived(pod, { exit: exitOf('tokens'), restarts: 5, again: true }) : pod,
+  );
+  const late = at(START, { ...observed, pods }, true);
+  expect(step(late, reconcile(late)).job.status).toMatchObject({ phase: 'Running' });
+});
+
 it('workers count that do not reach a scheduler that leads, and those of a job that never formed', () => {
-  const failed = (observed: ObservedJob) => {
-    let now = observed;
-    for (let turn = 0; turn < 5 && now.job.status?.phase !== 'Failed'; turn++) {
-      const { report } = now;
-      now = pass(now, fails('away'));
-      now = { ...now, report: report && reportOf(now.pods, { redundancy: report.redundancy }) };
-    }
-    return now.job.status;
-  };
-  expect(failed(told(running(), 'tokens'))).toMatchObject({
-    ...{ phase: 'Failed', reason: 'BackoffLimitExceeded' },
-  });
-  const never = told(running(), 'away');
+  const led = pass(at(START, endAll(limited(1), 'away'), true));
+  expect(led.job.status).toMatchObject({ phase: 'Failed', reason: 'BackoffLimitExceeded' });
+  const never = limited(1);
   const { formed: _, guarded: __, ...status } = never.job.status!;
   never.job.status = { ...status, phase: 'Pending' };
   never.pods = never.pods.map((pod) => (isWorker(pod) ? pod : lived(pod, { ready: false })));
-  expect(failed(never)).toMatchObject({ phase: 'Failed', reason: 'BackoffLimitExceeded' });
+  const alone = pass(at(START, endAll(never, 'away'), false));
+  expect(alone.job.status).toMatchObject({ phase: 'Failed', reason: 'BackoffLimitExceeded' });
 });
 
-it('a Pod that failed for its tokens keeps no job stuck when a later one serves', () => {
-  const observed = told(running(), 'tokens');
-  const { job } = observed;
+it('Pods whose failure counted stay when the scheduler goes', () => {
+  const { now } = failing(limited(100, { replicas: 1 }), 'crash', 15);
+  expect(now.job.status).toMatchObject({ restartCount: 15 });
+  const away = endAll(now, 'away');
+  expect(deleted(reconcile(at(now.now + 1000, away, false)))).toEqual([]);
+  const then = pass(at(now.now + 1000, away, false));
+  expect(then.job.status).toMatchObject({ restartCount: 15 });
+  expect(then.job.status!.excusedPods).toHaveLength(1);
+});
+
+it('PS that are refused for good count: they would be made again without an end', () => {
+  const job = jobOf({ runPolicy: { backoffLimit: 3 }, ps: { restartPolicy: 'Never' } });
+  let now = at(START, running(job), true);
+  const one = names(now.pods.filter(isOf('ps')))[0];
+  for (let turn = 0; turn < 10 && now.job.status?.phase !== 'Failed'; turn++) {
+    const fresh = (pod: Pod) => pod.metadata.name === one || Number(pod.metadata.name.split('-').at(-1)) > 3;
+    const pods = now.pods.map((pod) =>
+      isOf('ps')(pod) && fresh(pod) ? lived(pod, { phase: 'Failed', exit: exitOf('tokens') }) : pod,
+    );
+    now = pass(at(now.now + 1000, { ...now, pods }, true));
+  }
+  expect(now.job.status).toMatchObject({ phase: 'Failed', reason: 'BackoffLimitExceeded' });
+});
+
+/** A worker was refused, and its Pod stays. */
+function refused(): ObservedJob {
+  const observed = at(START, running(), true);
   const worker = observed.pods.find(isWorker)!;
   const failed = lived(worker, { phase: 'Failed', exit: exitOf('tokens') });
-  const before = observed.pods.map((pod) => (pod === worker ? failed : pod));
-  const stuck = step({ ...observed, pods: before }, reconcile({ ...observed, pods: before }));
+  return { ...observed, pods: observed.pods.map((pod) => (pod === worker ? failed : pod)) };
+}
+const stuckIn = ({ job }: ObservedJob) =>
+  job.status!.conditions?.find(({ type }) => type === 'Stuck')?.status ?? 'False';
+
+it('a Pod that was refused keeps no job stuck when a process that began later serves', () => {
+  const stuck = pass(refused());
   expect(stuck.job.status).toMatchObject({ reason: 'Secret' });
-  const later = lived(podOf({ ...job, status: stuck.job.status! }, 'worker', 9), { startedAt: START + 1000 });
-  const pods = [...before, later];
-  const seen = { ...stuck, secret: true, pods, report: reportOf(pods) };
-  const status = step(seen, reconcile(seen)).job.status!;
-  expect(status.reason).toBeUndefined();
-  expect(status.conditions?.find(({ type }) => type === 'Stuck')).toMatchObject({ status: 'False' });
+  const later = (now: number) => {
+    const made = lived(podOf(stuck.job, 'worker', 9), { startedAt: START + 1000 });
+    const pods = [...stuck.pods.filter((pod) => pod.metadata.name !== 'movies-worker-2'), made];
+    return stuckIn(pass(at(now, { ...stuck, pods }, true)));
+  };
+  // One without a probe is ready before it is refused.
+  expect(later(START + 2000)).toBe('True');
+  expect(later(START + 12_000)).toBe('False');
+});
+
+it('nor when nobody wants another one in its place', () => {
+  const stuck = pass(refused());
+  stuck.job.spec.replicaSpecs.worker.replicas = 1;
+  const pods = stuck.pods.filter((pod) => pod.metadata.name !== 'movies-worker-2');
+  expect(stuckIn(pass(at(START + 12_000, { ...stuck, pods }, true)))).toBe('False');
 });

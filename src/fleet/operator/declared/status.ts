@@ -79,13 +79,17 @@ export const STATUS = object('The job as it runs.', {
     ps: list('', integer('', 0)),
     worker: list('', integer('', 0)),
   }),
-  failedPods: list(
-    'Failed Pods that are still there: restartCount has them, or they do not count.',
+  failedPods: list('Failed Pods that count in restartCount, and are still there.', text('')),
+  excusedPods: list(
+    'Failed workers that do not count, and are still there: the job refused them, or had no scheduler.',
     text(''),
   ),
-  excusedRestarts: map(
-    'Restarts of workers in their Pods that do not count: a job refused their tokens, or had no scheduler.',
-    integer('', 0),
+  workerEnds: map(
+    'How often the process of a worker has ended in its Pod, by name of the Pod.',
+    object('', {
+      seen: required(integer('', 0)),
+      excused: required(integer('Those that do not count.', 0)),
+    }),
   ),
   memory: object('Memory limit of Pods that are made from now on, where some were killed for want of it.', {
     ps: text(''),

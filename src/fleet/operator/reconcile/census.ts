@@ -149,11 +149,37 @@ const PASSING = new Set([
   ...['FOREIGN_STATE', 'STATE_LOST'],
 ]);
 
+/** When the process of a Pod has begun. Milliseconds since 1970; 0: none runs, or nobody says when. */
+export const startedAt = ({ pod }: Member): number =>
+  Date.parse(containerIn(pod)?.state?.running?.startedAt ?? '') || 0;
+
+/** When its process has ended last. Milliseconds since 1970; 0: it has not, or nobody says when. */
+export const endedAt = ({ exit }: Member): number => Date.parse(exit?.finishedAt ?? '') || 0;
+
+/** A process that runs so long was refused by nobody. One without a probe is ready at once. */
+const SERVES_MS = 10_000;
+
+/** Whether a process is ready, and not only for a moment. */
+export const serves = (member: Member, now: number): boolean =>
+  member.ready && now - startedAt(member) >= SERVES_MS;
+
+/** When the process began that has ended, if it had served. Milliseconds since 1970; 0: it had not. */
+export function servedSince({ exit }: Member): number {
+  const begun = Date.parse(exit?.startedAt ?? '') || 0;
+  return Date.parse(exit?.finishedAt ?? '') - begun >= SERVES_MS ? begun : 0;
+}
+
+/** When the newest of those began that serve. Milliseconds since 1970; 0: none does. */
+export const servesSince = (members: readonly Member[], now: number): number =>
+  Math.max(0, ...members.filter((one) => serves(one, now)).map(startedAt));
+
 const lastLine = (exit: Terminated): string => exit.message?.trim().split('\n').at(-1) ?? '';
+/** Last words of the command line, and of a program in Python whose error nobody has caught. */
+const LAST_ERROR = /kintsugi(?:[\w.]*\.Error)?: ([A-Z_]+): (.*)$/;
 
 /** Code and message of the error with which a process has ended; undefined: it has named none. */
 export function lastError(exit: Terminated | undefined): { code: string; message: string } | undefined {
-  const [, code, message] = (exit && /kintsugi: ([A-Z_]+): (.*)$/.exec(lastLine(exit))) ?? [];
+  const [, code, message] = (exit && LAST_ERROR.exec(lastLine(exit))) ?? [];
   return code === undefined || message === undefined ? undefined : { code, message };
 }
 

@@ -1,6 +1,7 @@
 /** Creates Pods that are missing. */
 import type { TrainingJobStatus } from '../types.js';
 import type { Census, Member } from './census.js';
+import { excusedInRow } from './excused.js';
 import { withMemory } from './memory.js';
 import { INDEX_LABEL, podName, type Replicated, ROLE_LABEL } from './names.js';
 import type { Action, ObservedJob, RefusedObject } from './observed.js';
@@ -21,12 +22,9 @@ const nextAfter = (members: readonly Member[], noted: number): number =>
   Math.max(noted, ...members.map(({ index }) => index + 1), 0);
 
 /** When the next worker may replace one that failed. The first one is replaced at once. */
-function replacedAt(census: Census, restartCount: number): number {
-  const failed = ownFailures(census.worker);
-  // Failures that are excused do not count as restarts.
-  const count = Math.max(restartCount, failed.length);
+function replacedAt(census: Census, count: number): number {
   if (count < 2) return 0;
-  const ends = failed.map(({ exit }) => Date.parse(exit?.finishedAt ?? '') || 0);
+  const ends = ownFailures(census.worker).map(({ exit }) => Date.parse(exit?.finishedAt ?? '') || 0);
   return Math.max(0, ...ends) + Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (count - 2));
 }
 
@@ -80,7 +78,11 @@ const isNone = ({ ps, worker }: NotedIndices): boolean => ps.length + worker.len
 export function creations(
   observed: ObservedJob,
   census: Census,
-  { restartCount = 0, memory }: Pick<TrainingJobStatus, 'restartCount' | 'memory'>,
+  {
+    restartCount = 0,
+    excusedPods,
+    memory,
+  }: Pick<TrainingJobStatus, 'restartCount' | 'excusedPods' | 'memory'>,
   goal: ScalingGoal,
   withheld: { has(role: Replicated): boolean } = new Set(),
 ): { actions: Action[]; next: Index; making: NotedIndices | undefined } {
@@ -115,7 +117,7 @@ export function creations(
   // When a worker has found that all samples are trained, another one would find the same.
   const missing = goal.workers - staying(census.worker, goal).length;
   if (missing > 0 && finishedWorkers(census).length === 0) {
-    const at = replacedAt(census, restartCount);
+    const at = replacedAt(census, restartCount + excusedInRow(census, excusedPods, now));
     if (now >= at) make('worker', missing);
     else actions.push({ kind: 'wake', at });
   }

@@ -1,49 +1,100 @@
 /**
- * Failures that are not the job's. Nothing is wrong with a process that a job refuses for its tokens, or with
- * a worker that finds no scheduler: the job waits for its user. If these counted, the job would fail
- * meanwhile, and what its PS hold would go.
+ * Ends of workers that are not the job's. Nothing is wrong with a worker that a job refuses for its token, or
+ * that finds no scheduler: the job waits for its user. If these ends counted, the job would fail meanwhile,
+ * and what its PS hold would go.
  */
 import type { TrainingJobStatus } from '../types.js';
-import { type Census, inState, isLed, lastError, type Member } from './census.js';
+import {
+  type Census,
+  endedAt,
+  inState,
+  isLed,
+  lastError,
+  type Member,
+  servedSince,
+  servesSince,
+  startedAt,
+} from './census.js';
 import type { ObservedJob } from './observed.js';
-import { refusedMembers } from './tokens.js';
 
 /** Errors of a worker that finds no scheduler, or loses it. */
 const AWAY = new Set(['UNREACHABLE', 'TIMEOUT', 'NOT_READY', 'CLOSED', 'SESSION_EXPIRED']);
 /** So many Pods that are excused stay for their logs. The pause between two has its longest before. */
 const KEPT = 10;
 
-const foundNone = ({ ready, exit }: Member): boolean => !ready && AWAY.has(lastError(exit)?.code ?? '');
+/** Whether a worker has ended while no scheduler led. The end may be seen when one leads again. */
+function foundNone(observed: Pick<ObservedJob, 'report'>, census: Census, worker: Member): boolean {
+  if (!AWAY.has(lastError(worker.exit)?.code ?? '')) return false;
+  if (!isLed(observed, census)) return true;
+  const leading = census.scheduler.filter(({ ready }) => ready);
+  return leading.length > 0 && leading.every((one) => startedAt(one) > endedAt(worker));
+}
 
-/** Members that have failed for no fault of theirs or of the job's, once it has formed. */
-export function excusedMembers(
+/** Workers of a job that has formed whose last end is not the job's. They may run again. */
+function excusedWorkers(
   observed: Pick<ObservedJob, 'report'>,
   census: Census,
-  status: Pick<TrainingJobStatus, 'formed'>,
+  { formed }: Pick<TrainingJobStatus, 'formed'>,
 ): Member[] {
-  const alone = status.formed && !isLed(observed, census);
-  const away = alone ? inState(census.worker, 'active', 'failed').filter(foundNone) : [];
-  return [...refusedMembers(status, census), ...away];
+  if (!formed) return [];
+  const refused = ({ exit }: Member) => lastError(exit)?.code === 'UNAUTHORIZED';
+  return inState(census.worker, 'active', 'failed').filter(
+    (one) => refused(one) || foundNone(observed, census, one),
+  );
 }
 
 /**
- * Restarts of workers in their Pods that do not count, by name. A process that is about to begin again has
- * one more then.
+ * Names of failed workers that do not count, and ends of workers in their Pods (`workerEnds`). What was noted
+ * before stays so: later nobody knows whether a scheduler led at the end. Ends that are seen together are
+ * taken for what the last one was.
  */
-export function excusedRestarts(
+export function excusedOf(
+  observed: Pick<ObservedJob, 'report'>,
   census: Census,
-  excused: readonly Member[],
-  before: TrainingJobStatus['excusedRestarts'] = {},
-): Pick<TrainingJobStatus, 'excusedRestarts'> {
-  const found = inState(census.worker, 'active').flatMap((one) => {
-    const count = excused.includes(one) ? one.restarts + (one.runs ? 0 : 1) : (before[one.name] ?? 0);
-    return count > 0 ? [[one.name, count] as const] : [];
+  before: Pick<TrainingJobStatus, 'failedPods' | 'excusedPods' | 'workerEnds'>,
+  status: Pick<TrainingJobStatus, 'formed'>,
+): Pick<TrainingJobStatus, 'excusedPods' | 'workerEnds'> {
+  const excused = excusedWorkers(observed, census, status);
+  const [counted, noted] = [new Set(before.failedPods), new Set(before.excusedPods)];
+  const pods = inState(census.worker, 'failed')
+    .filter((one) => !one.disrupted && (noted.has(one.name) || excused.includes(one)))
+    .map(({ name }) => name)
+    .filter((name) => !counted.has(name));
+  const ends = inState(census.worker, 'active').flatMap((one) => {
+    const seen = one.restarts + (one.runs ? 0 : 1);
+    const was = before.workerEnds?.[one.name] ?? { seen: 0, excused: 0 };
+    const more = excused.includes(one) ? Math.max(0, seen - was.seen) : 0;
+    return seen > 0 ? [[one.name, { seen, excused: was.excused + more }] as const] : [];
   });
-  return found.length === 0 ? {} : { excusedRestarts: Object.fromEntries(found) };
+  return {
+    ...(pods.length > 0 ? { excusedPods: pods } : {}),
+    ...(ends.length > 0 ? { workerEnds: Object.fromEntries(ends) } : {}),
+  };
 }
 
-/** Excused workers that have ended and are noted, but for the newest: there may be one a minute. */
-export function forgotten(excused: readonly Member[], noted: ReadonlySet<string>): Member[] {
-  const over = excused.filter((one) => one.state === 'failed' && noted.has(one.name));
-  return over.sort((a, b) => a.index - b.index).slice(0, -KEPT);
+/** Times at which workers in their Pods have begun again and that count. */
+export const countedRestarts = (
+  census: Census,
+  { workerEnds = {} }: Pick<TrainingJobStatus, 'workerEnds'>,
+): number =>
+  inState(census.worker, 'active').reduce(
+    (sum, { name, restarts }) => sum + Math.max(0, restarts - (workerEnds[name]?.excused ?? 0)),
+    0,
+  );
+
+const failedIn = (census: Census, names: readonly string[] = []): Member[] =>
+  inState(census.worker, 'failed').filter(({ name }) => names.includes(name));
+
+/** How many workers in a row were excused: none served that began later. */
+export function excusedInRow(census: Census, names: readonly string[] = [], now: number): number {
+  const others = inState(census.worker, 'failed').filter(({ name }) => !names.includes(name));
+  const since = Math.max(servesSince(census.worker, now), ...others.map(servedSince));
+  return failedIn(census, names).filter((one) => endedAt(one) >= since).length;
+}
+
+/** Excused workers that are noted, but for those that ended last: there may be more each minute. */
+export function forgotten(census: Census, noted: readonly string[] | undefined): Member[] {
+  return failedIn(census, noted)
+    .sort((a, b) => endedAt(a) - endedAt(b) || a.index - b.index)
+    .slice(0, -KEPT);
 }

@@ -203,7 +203,7 @@ export function reconcile(seen: ObservedJob): Action[] {
   const waits = queue !== undefined && stage === 'suspended';
   const kept = {
     template: [...sound.problems.values()][0],
-    ...{ gang, earlier, queue: queue?.problem, tokens: tokenProblem(observed, census, start) },
+    ...{ gang, earlier, queue: queue?.problem, tokens: tokenProblem(observed, census, start, goal) },
   };
   const stuck = goesOn || waits ? stuckOf(observed, census, [...all, ...steps], kept) : undefined;
   const status = statusOf(observed, {

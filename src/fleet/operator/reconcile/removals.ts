@@ -3,7 +3,7 @@
 import type { Pod } from '../objects.js';
 import { type Census, containerIn, inState, type Member } from './census.js';
 import { deletion } from './deletion.js';
-import { excusedMembers, forgotten } from './excused.js';
+import { forgotten } from './excused.js';
 import type { Action, ObservedJob } from './observed.js';
 import { staying } from './scaling/asks.js';
 import type { ScalingGoal } from './scaling/goal.js';
@@ -45,7 +45,7 @@ function starvedOnes(census: Census, goal: ScalingGoal): Member[] {
 }
 
 export function removals(observed: ObservedJob, census: Census, goal: ScalingGoal): Action[] {
-  const { failedPods, formed } = observed.job.status ?? {};
+  const { failedPods, excusedPods } = observed.job.status ?? {};
   const counted = new Set(failedPods);
   const workers = staying(census.worker, goal);
   const surplus = workers.length - goal.workers;
@@ -58,7 +58,7 @@ export function removals(observed: ObservedJob, census: Census, goal: ScalingGoa
       ),
       ...inState(census.worker, 'lost'),
       ...inState(census.worker, 'succeeded', 'failed').filter((one) => one.disrupted),
-      ...forgotten(excusedMembers(observed, census, { formed }), counted),
+      ...forgotten(census, excusedPods),
       // A worker that is deleted hands its samples back. Those that failed stay for their logs.
       ...(surplus > 0 ? workers.slice(-surplus) : []),
       ...inState(census.worker, 'active').filter(({ name }) => goal.leaving.has(name)),

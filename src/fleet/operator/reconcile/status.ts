@@ -2,7 +2,7 @@
 import type { JobPhase, TrainingJob, TrainingJobStatus } from '../types.js';
 import { type Census, inState, type Member } from './census.js';
 import { conditionsOf, RESUMED, since } from './conditions.js';
-import { excusedMembers, excusedRestarts } from './excused.js';
+import { excusedOf } from './excused.js';
 import { grownMemory } from './growth.js';
 import { tellsGuard } from './guard.js';
 import { lastHeardOf } from './hearing.js';
@@ -22,13 +22,17 @@ import { ownFailures, type ReconcileVerdict } from './verdict.js';
 export const hasEnded = (status: TrainingJobStatus | undefined): boolean =>
   status?.phase === 'Succeeded' || status?.phase === 'Failed';
 
-/**
- * Pods that failed are counted once, whether they are still there or not. Those that are excused are noted,
- * so that they do not count later.
- */
-function failures(census: Census, before: TrainingJobStatus, excused: readonly Member[]) {
-  const known = new Set([...(before.failedPods ?? []), ...excused.map(({ name }) => name)]);
-  const there = { ps: ownFailures(census.ps), worker: ownFailures(census.worker) };
+/** Pods that failed are counted once, whether they are still there or not, unless they are excused. */
+function failures(
+  observed: ObservedJob,
+  census: Census,
+  before: TrainingJobStatus,
+  status: Pick<TrainingJobStatus, 'formed'>,
+) {
+  const excused = excusedOf(observed, census, before, status);
+  const isCounted = ({ name }: Member) => !excused.excusedPods?.includes(name);
+  const known = new Set(before.failedPods);
+  const there = { ps: ownFailures(census.ps), worker: ownFailures(census.worker).filter(isCounted) };
   const fresh = (role: Replicated): number => there[role].filter(({ name }) => !known.has(name)).length;
   const sum = (role: Replicated): number => (before.restarts?.[role] ?? 0) + fresh(role);
   const restarts = { ps: sum('ps'), worker: sum('worker') };
@@ -36,7 +40,7 @@ function failures(census: Census, before: TrainingJobStatus, excused: readonly M
     restartCount: (before.restartCount ?? 0) + fresh('ps') + fresh('worker'),
     ...(restarts.ps + restarts.worker > 0 ? { restarts } : {}),
     failedPods: [...there.ps, ...there.worker].map(({ name }) => name),
-    ...excusedRestarts(census, excused, before.excusedRestarts),
+    ...excused,
   };
 }
 
@@ -62,10 +66,9 @@ export function begun(observed: ObservedJob, census: Census, stage: Stage) {
   const { job, now } = observed;
   const before = job.status ?? {};
   const again = stage === 'returning';
-  const { excusedRestarts: _, ...kept } = before;
-  const { suspended, formed: __, guarded: ___, ...rest } = kept;
+  const { excusedPods: _, workerEnds: __, ...kept } = before;
+  const { suspended, formed: ___, guarded: ____, ...rest } = kept;
   const formed = !again && hasFormed(observed, census);
-  const excused = excusedMembers(observed, census, { formed });
   const ended = hasEnded(before);
   return {
     ...(again ? rest : ended ? before : kept),
@@ -76,7 +79,7 @@ export function begun(observed: ObservedJob, census: Census, stage: Stage) {
     ...(again && suspended ? nextLife(before, suspended.place) : {}),
     ...(formed ? { formed } : {}),
     ...(!ended && !isPaused(stage) && tellsGuard(observed, formed) ? { guarded: true } : {}),
-    ...(ended ? {} : { ...failures(census, before, excused), ...grown(job, census) }),
+    ...(ended ? {} : { ...failures(observed, census, before, { formed }), ...grown(job, census) }),
   };
 }
 

@@ -4,32 +4,29 @@
  * random would not help.
  */
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
-import { type Census, containerIn, inState, lastError, type Member } from './census.js';
+import { type Census, endedAt, inState, lastError, type Member, serves, servesSince } from './census.js';
 import { secretName } from './names.js';
 import type { ObservedJob } from './observed.js';
+import type { ScalingGoal } from './scaling/goal.js';
 
-/** Whether its process was refused for its token, or its certificate. */
-const isRefused = ({ ready, exit }: Member): boolean => !ready && lastError(exit)?.code === 'UNAUTHORIZED';
-
-/** Members that a job that has formed refuses. */
+/** Members that a job that has formed refuses for their token, or for their certificate. */
 export const refusedMembers = (
   { formed = false }: Pick<TrainingJobStatus, 'formed'>,
   census: Census,
+  now: number,
 ): Member[] =>
-  formed
-    ? inState([...census.scheduler, ...census.ps, ...census.worker], 'active', 'failed').filter(isRefused)
-    : [];
+  inState(formed ? [...census.scheduler, ...census.ps, ...census.worker] : [], 'active', 'failed').filter(
+    (one) => !serves(one, now) && lastError(one.exit)?.code === 'UNAUTHORIZED',
+  );
 
-/** When the process of a Pod has begun. Milliseconds since 1970; undefined: none runs. */
-const startOf = ({ pod }: Member): number | undefined => {
-  const at = containerIn(pod)?.state?.running?.startedAt;
-  return at === undefined ? undefined : Date.parse(at);
-};
-
-/** Whether a process that began later serves: the tokens are right again. Failed Pods stay for their logs. */
-function isPast({ state, exit }: Member, all: readonly Member[]): boolean {
-  const end = Date.parse(exit?.finishedAt ?? '');
-  return state === 'failed' && all.some((one) => one.ready && (startOf(one) ?? 0) > end);
+/**
+ * Whether a Pod that has failed, and stays for its logs, says nothing of the tokens any more: a process of
+ * its role that began later serves, or as many serve as are wanted.
+ */
+function isPast(one: Member, census: Census, goal: ScalingGoal, now: number): boolean {
+  const [members, wanted] = census.ps.includes(one) ? [census.ps, goal.ps] : [census.worker, goal.workers];
+  const serving = inState(members, 'active').filter((other) => serves(other, now)).length;
+  return one.state === 'failed' && (serving >= wanted || servesSince(members, now) > endedAt(one));
 }
 
 /** Whether the Secret that the operator has drawn is gone, and the processes that know its tokens are not. */
@@ -38,19 +35,20 @@ export const isDrawn = (job: TrainingJob, secret: boolean, formed = false): bool
 
 /** The problem with the tokens, and what to do. Undefined: none is known. */
 export function tokenProblem(
-  { job, secret }: Pick<ObservedJob, 'job' | 'secret'>,
+  { job, secret, now }: Pick<ObservedJob, 'job' | 'secret' | 'now'>,
   census: Census,
   status: TrainingJobStatus,
+  goal: ScalingGoal,
 ): string | undefined {
   const name = secretName(job);
-  const all = Object.values(census).flat();
-  const first = refusedMembers(status, census).find((one) => !isPast(one, all));
+  const first = refusedMembers(status, census, now).find((one) => !isPast(one, census, goal, now));
   if (first) {
     const { code, message } = lastError(first.exit)!;
     const tls = job.spec.tls ? `, or the certificate of Secret ${job.spec.tls.secretName}` : '';
     return (
       `${first.name}: ${code}: ${message}: the Secret ${name} has changed since the job began${tls}, and ` +
-      'its processes know what it had before: put that back, and the Pod goes on by itself'
+      'its processes know what it had before: put that back, or take another token out of the template, ' +
+      'and the Pod goes on by itself'
     );
   }
   if (!isDrawn(job, secret, status.formed)) return undefined;

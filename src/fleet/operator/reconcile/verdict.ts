@@ -2,6 +2,7 @@
 import type { Pod } from '../objects.js';
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
 import { type Census, inState, lastExit, type Member, permanentProblem } from './census.js';
+import { countedRestarts } from './excused.js';
 import { memoryOf } from './memory.js';
 import type { ObservedJob } from './observed.js';
 import { quantityOf } from './quantity.js';
@@ -88,17 +89,11 @@ export function deadlineOf({ spec }: TrainingJob, startTime: string): number | u
 function excessOf(
   { spec }: TrainingJob,
   census: Census,
-  {
-    restartCount = 0,
-    restarts,
-    excusedRestarts = {},
-  }: Pick<TrainingJobStatus, 'restartCount' | 'restarts' | 'excusedRestarts'>,
+  status: Pick<TrainingJobStatus, 'restartCount' | 'restarts' | 'excusedPods' | 'workerEnds'>,
 ): string | undefined {
   // A worker that begins again in its Pod has failed before. A PS comes back empty, which parity makes good.
-  const again = inState(census.worker, 'active').reduce(
-    (sum, { name, restarts: count }) => sum + Math.max(0, count - (excusedRestarts[name] ?? 0)),
-    0,
-  );
+  const again = countedRestarts(census, status);
+  const { restartCount = 0, restarts, excusedPods = [] } = status;
   const { ps, worker } = spec.replicaSpecs;
   const limits: [what: string, count: number, limit: number | undefined, members: Member[]][] = [
     ['Pods', restartCount + again, spec.runPolicy.backoffLimit, [...census.ps, ...census.worker]],
@@ -107,7 +102,8 @@ function excessOf(
   ];
   for (const [what, count, limit, members] of limits) {
     if (limit === undefined || count <= limit) continue;
-    const last = ownFailures(members).at(-1) ?? members.findLast((one) => one.exit !== undefined);
+    const counted = ownFailures(members).filter(({ name }) => !excusedPods.includes(name));
+    const last = counted.at(-1) ?? members.findLast((one) => one.exit !== undefined);
     return `${count} ${what} failed, and ${limit} may${last ? `; ${describeEnd(last)}` : ''}`;
   }
   return undefined;
@@ -116,9 +112,7 @@ function excessOf(
 export function verdictOf(
   { job, now }: Pick<ObservedJob, 'job' | 'now'>,
   census: Census,
-  status: Pick<TrainingJobStatus, 'restartCount' | 'restarts' | 'excusedRestarts' | 'formed'> & {
-    startTime: string;
-  },
+  status: Parameters<typeof excessOf>[2] & Pick<TrainingJobStatus, 'formed'> & { startTime: string },
 ): ReconcileVerdict {
   const failed = (reason: FailureReason, message: string): ReconcileVerdict => ({
     ...{ ended: true, phase: 'Failed', reason, message },
@@ -126,7 +120,7 @@ export function verdictOf(
   const done = finishedWorkers(census);
   if (done.length > 0 && inState(census.worker, 'active').length === 0)
     return { ended: true, phase: 'Succeeded', message: `${done[0]!.name} found all samples trained` };
-  const found = problemOf(census, refusedMembers(status, census));
+  const found = problemOf(census, refusedMembers(status, census, now));
   if (found) {
     const reason = found.problem.startsWith('UNRECOVERABLE') ? 'Unrecoverable' : 'BadInput';
     return failed(reason, `${found.member.name}: ${found.problem}`);
