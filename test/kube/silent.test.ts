@@ -137,7 +137,7 @@ onKubernetes(() => {
     expect((await conditionOf('emptied', 'Stuck'))?.message).toMatch(/no state at this place.*--restore/);
     // These are made again, and find no scheduler.
     await kubectl('delete', 'pod', '-l', 'kintsugi.dev/job=emptied,kintsugi.dev/role=worker');
-    const { status } = await until('emptied', (one) => (one.status?.failedPods?.length ?? 0) > 3);
+    const { status } = await until('emptied', (one) => (one.status?.excusedPods?.length ?? 0) > 3);
     expect(status).toMatchObject({ reason: 'StateLost', restartCount: 0 });
     expect(await uids()).toEqual(before);
     await kubectl('delete', 'trainingjob/emptied', '--timeout=120s');
