@@ -1,6 +1,8 @@
 /** `kintsugi events`: what happened to a running job, as its scheduler keeps it. */
 import type { Command } from 'commander';
+import { KintsugiError } from '../common/errors.js';
 import { harmless } from '../fleet/local/text.js';
+import type { Client } from '../library/client/client.js';
 import type { EventFields, JobEvent } from '../protocol/events.js';
 import { type ConnectFlags, withClient } from './connected.js';
 import { withScheduler } from './flags.js';
@@ -29,12 +31,23 @@ export function eventLine({ number, at, kind, subject, fields }: JobEvent): stri
   return harmless(columns.join('  ').trimEnd().replaceAll('\n', ' '));
 }
 
+/** Numbers are those of one job, so a number above the newest is of another one. @throws BAD_ARGUMENT */
+async function checkSince(client: Client, since: number): Promise<void> {
+  if (since === 0) return;
+  let newest = 0;
+  for await (const { number } of client.events({ since: 0 })) newest = number;
+  if (since <= newest) return;
+  const text = `--since ${since}: the newest event of this job is ${newest}; another job has numbers of its own`;
+  throw new KintsugiError('BAD_ARGUMENT', text);
+}
+
 async function run({ follow, since, json, ...flags }: EventsFlags): Promise<void> {
   const print = (event: JobEvent) =>
     process.stdout.write(`${json ? JSON.stringify(event) : eventLine(event)}\n`);
   await withClient(
     flags,
     async (client) => {
+      await checkSince(client, since);
       for await (const event of client.events({ since, follow })) print(event);
     },
     { waitForJob: false },

@@ -93,9 +93,13 @@ function someOf(files: string[], otherwise: string): string[] {
   return files;
 }
 
-async function namesIn(directory: string): Promise<{ name: string; directory: boolean }[]> {
+/** Names in a directory that are wanted. What else is there may be a link that leads nowhere. */
+async function namesIn(
+  directory: string,
+  wanted: (name: string) => boolean,
+): Promise<{ name: string; directory: boolean }[]> {
   try {
-    const entries = await readdir(directory);
+    const entries = (await readdir(directory)).filter(wanted);
     const isDirectory = async (name: string) => (await stat(join(directory, name))).isDirectory();
     return await Promise.all(
       entries.sort().map(async (name) => ({ name, directory: await isDirectory(name) })),
@@ -117,8 +121,7 @@ async function below(directory: string, seen = new Map<string, string>()): Promi
   if (other !== undefined) throw bad(`${directory}: is the same directory as ${other}, by a link`);
   seen.set(real, directory);
   const files: string[] = [];
-  for (const entry of await namesIn(directory)) {
-    if (HIDDEN.test(entry.name)) continue;
+  for (const entry of await namesIn(directory, (name) => !HIDDEN.test(name))) {
     const path = join(directory, entry.name);
     if (entry.directory) files.push(...(await below(path, seen)));
     else files.push(path);
@@ -135,11 +138,9 @@ async function matching(pattern: string): Promise<string[]> {
     const next = found.map(async (directory) => {
       if (!PATTERN.test(part)) return [join(directory, part)];
       const match = matcherOf(part);
-      const entries = await namesIn(directory);
-      const fitting = entries.filter((each) => match.test(each.name) && each.directory !== last);
-      return fitting
-        .filter(({ name }) => !HIDDEN.test(name) || HIDDEN.test(part))
-        .map(({ name }) => join(directory, name));
+      const fits = (name: string) => match.test(name) && (!HIDDEN.test(name) || HIDDEN.test(part));
+      const entries = await namesIn(directory, fits);
+      return entries.filter((each) => each.directory !== last).map(({ name }) => join(directory, name));
     });
     found = (await Promise.all(next)).flat();
   }

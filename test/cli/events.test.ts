@@ -24,6 +24,13 @@ test('events shows what happened, and as JSON an event a line', async () => {
   expect(events[0]).toMatchObject({ number: 2, kind: 'node.joined' });
   expect(events.filter(({ kind }) => kind === 'node.joined')).toHaveLength(3);
   expect(await kintsugi([...asked, '--since', '-1'])).toMatchObject({ code: 2 });
+  const newest = (await kintsugi([...asked, '--json'])).stdout.trim().split('\n').length;
+  expect(await kintsugi([...asked, '--since', `${newest}`])).toMatchObject({ code: 0, stdout: '' });
+  for (const follow of [[], ['--follow']])
+    expect(await kintsugi([...asked, '--since', `${newest + 1}`, ...follow])).toMatchObject({
+      code: 2,
+      said: [expect.stringMatching(/--since \d+: the newest event of this job is \d+; another job/)],
+    });
 });
 
 test('--follow tells of a loss when it happens', async () => {

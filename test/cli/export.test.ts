@@ -1,6 +1,6 @@
 /** `kintsugi export` of a job of processes, and readers that follow it through the loss of roles. */
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
@@ -288,6 +288,57 @@ test('now: one more at the place that the job has, and never a folder of that na
   expect(await here('./stop', '--once', '--every', '9m')).toMatchObject({ code: 0 });
   expect(readdirSync(cwd)).toEqual(['stop']);
   await run('--stop');
+});
+
+test('an export that somebody has removed is made anew, whole, and those of a clock, too', async () => {
+  await pushAll();
+  const place = join(directory, 'removed');
+  const gone = (...args: string[]) => run(...args, '--name', 'gone', '--tables', 'counts');
+  const now = () => run('now', '--name', 'gone');
+  const whole = expect.stringMatching(/^export \d+: 3,000 rows, /);
+  const rows = async () => {
+    const served = await openExport(place);
+    onTestFinished(() => served.close());
+    return served.pull('counts', KEYS).length / DIM;
+  };
+  expect(await gone(place, '--once')).toMatchObject({ stdout: whole });
+  expect((await now()).stdout).toContain('nothing has changed since export 1');
+  const deleted = await kintsugi(['checkpoint', 'delete', `${place}@1`, '--newest']);
+  expect(deleted.code).toBe(0);
+  expect(await now()).toMatchObject({ code: 0, stdout: whole });
+  expect(await rows()).toBe(ROWS);
+  // All of the place goes, and some rows change meanwhile.
+  rmSync(place, { recursive: true });
+  await client.table('counts').push(BigUint64Array.of(0n), new Float32Array(DIM).fill(1));
+  expect(await now()).toMatchObject({ code: 0, stdout: whole });
+  expect(await rows()).toBe(ROWS);
+  expect((await now()).stdout).toContain('nothing has changed since export 3');
+
+  const timed = join(directory, 'removed-timed');
+  await run(timed, '--name', 'timed', '--tables', 'counts', '--every', '1s');
+  const last = async (number: number) => {
+    for (;;) {
+      const found = (await client.status()).saving?.find((plan) => plan.name === 'timed')?.last;
+      if (found && found.number >= number) return found;
+    }
+  };
+  await last(1);
+  rmSync(timed, { recursive: true });
+  expect(await last(2)).toMatchObject({ rows: ROWS });
+  for (const name of ['gone', 'timed']) await run('--stop', '--name', name);
+});
+
+test('a place of another plan is refused, also where a link leads there', async () => {
+  const place = join(directory, 'linked');
+  await run(place, '--name', 'linked', '--every', '0s');
+  symlinkSync(place, join(directory, 'link'));
+  symlinkSync(directory, join(directory, 'above'));
+  for (const other of ['link', 'above/linked', 'above/link'])
+    expect(await run(join(directory, other), '--name', 'other')).toMatchObject({
+      code: 2,
+      said: [expect.stringMatching(/BAD_ARGUMENT: .* is the place of "linked", .*, by a link/)],
+    });
+  await run('--stop', '--name', 'linked');
 });
 
 test('in another place what is not given stays, and a running plan is moved by name only', async () => {

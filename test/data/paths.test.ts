@@ -32,6 +32,13 @@ test('a pattern stands for files that it matches, in any of its names', async ()
   expect(await expanded(root, 'e/a.tsv', 'd1/*')).toEqual(['e/a.tsv', 'd1/a.tsv', 'd1/b.tsv.gz']);
 });
 
+test('what a pattern does not match may be a link that leads nowhere', async () => {
+  const root = tree('data/a.csv');
+  symlinkSync('nowhere', join(root, 'data/b.tsv'));
+  expect(await expanded(root, 'data/*.csv')).toEqual(['data/a.csv']);
+  await expect(expanded(root, 'data')).rejects.toMatchObject({ code: 'BAD_DATA' });
+});
+
 test('a name that looks like a pattern may be a file; a missing one is left to who reads it', async () => {
   const root = tree('a*.tsv', 'ab.tsv', 'a+b(1).tsv', 'aab1.tsv', 'part-0 {é}[|].csv');
   expect(await expanded(root, 'part-? {é}[|].csv')).toEqual(['part-0 {é}[|].csv']);

@@ -42,6 +42,13 @@ export interface VectorOptions {
   batch: number;
   /** The place of the file among others that are read one after the other. Undefined: there are none */
   among?: ArrayPlace | undefined;
+  /** The first of files that are read one after the other notes its columns here. Undefined: it is alone */
+  order?: ValueOrder | undefined;
+}
+
+/** Columns of the first of several files whose values nobody has named. */
+export interface ValueOrder {
+  first?: { file: string; columns: readonly string[] };
 }
 
 /** The place of an array among those of several files. */
@@ -170,7 +177,7 @@ interface VectorPlaces {
 function placesOf(
   file: string,
   header: readonly string[],
-  { keys = DEFAULT_KEYS, values }: VectorOptions,
+  { keys = DEFAULT_KEYS, values, order = {} }: VectorOptions,
 ): VectorPlaces {
   const wanted = values?.split(',') ?? header.filter((name) => name !== keys);
   const missing = [keys, ...wanted].find((name) => !header.includes(name));
@@ -180,6 +187,17 @@ function placesOf(
     throw bad(`${file}: must have a column "${missing}", and has ${there}`);
   }
   if (wanted.length === 0) throw bad(`${file}: must have columns with values beside "${keys}"`);
+  const twice = wanted.find((name, index) => wanted.indexOf(name) !== index);
+  if (twice !== undefined) throw bad(`${file}: the column "${twice}" is named more than once`);
+  order.first ??= { file, columns: wanted };
+  // A value is what its place says, so files with other orders of columns would give other rows.
+  const { columns } = order.first;
+  const moved = wanted.some((name, index) => columns.includes(name) && columns[index] !== name);
+  if (values === undefined && moved)
+    throw bad(
+      `${file}: has the values ${wanted.join(', ')}, and ${order.first.file} has ${columns.join(', ')}: ` +
+        '--values names them in one order',
+    );
   return { key: keys, values: wanted };
 }
 

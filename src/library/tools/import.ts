@@ -17,6 +17,7 @@ import { checkFiles } from '../../data/bytes.js';
 import { checkColumn } from '../../data/keys.js';
 import type { KeyKind, SparseColumn } from '../../data/schema.js';
 import { arrayPlaces, readVectors } from '../../data/vectors/open.js';
+import type { ValueOrder } from '../../data/vectors/readers.js';
 import type { VectorBatch } from '../../data/vectors/rows.js';
 import { loadNative } from '../../engine/native.js';
 import type { TableSpec } from '../../protocol/map.js';
@@ -112,9 +113,10 @@ export async function importRows(
   const batch = batchRows(client.rowWidth(spec), BATCH_BYTES);
   const places = await arrayPlaces(files, { keys, values });
   let rows = 0;
+  const order: ValueOrder = {};
   for (const [index, file] of files.entries()) {
     const among = places[index];
-    const batches = readVectors(file, { dim: spec.dim, column, keys, values, batch, among });
+    const batches = readVectors(file, { dim: spec.dim, column, keys, values, batch, among, order });
     const done = pipelined(IN_FLIGHT, batches, async (each) => {
       await client.assign([{ table, ...rowsOf(client, spec, each) }], { signal });
       return each.keys.length;

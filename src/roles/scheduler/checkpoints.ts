@@ -11,7 +11,7 @@ import type { Message, MessageOf } from '../../protocol/messages.js';
 import { CHECKPOINT_PLAN, isSamePlace, type SavePlan } from '../../protocol/saving.js';
 import { maySend, type Role } from '../../protocol/senders.js';
 import type { PlanStatus } from '../../protocol/status.js';
-import { checkWritable } from '../../stores/checkpoint/open.js';
+import { checkWritable, realPlace } from '../../stores/checkpoint/open.js';
 import { failureOf } from '../places.js';
 import { Publisher } from './publisher.js';
 import { readRestorable } from './restored.js';
@@ -20,6 +20,8 @@ import { readRestorable } from './restored.js';
 const LOOK_UP_MS = 5000;
 /** The last checkpoint of an orderly end is waited for so long. */
 const LAST_CHECKPOINT_MS = 20_000;
+/** An idle job looks so often whether its newest export is still there. */
+const LOOK_AGAIN_MS = 60_000;
 
 export interface CheckpointsHost {
   readonly log: Logger;
@@ -37,6 +39,8 @@ export class Checkpoints {
   private nextId = 1;
   /** Questions of clients whose places are being looked up: client and question. */
   private readonly lookedUp = new Set<string>();
+  /** When it was last looked whether the newest export of a plan is there, by the name of the plan. */
+  private readonly lookedAt = new Map<string, number>();
 
   constructor(private readonly host: CheckpointsHost) {
     this.publisher = new Publisher(host.log, (answer: PublishAnswer) => host.step(answer));
@@ -71,6 +75,11 @@ export class Checkpoints {
     // The core refuses what its sender has no right to send.
     if (!maySend(role, 'scheduler', message.t)) return undefined;
     if (message.t === 'restoreLost') return () => this.findLost(from, message);
+    if (message.t === 'saveNow' && this.exportOf(message.name))
+      return async () => {
+        await this.beginAnew(message.name);
+        this.host.step({ kind: 'message', from, role, message });
+      };
     if (message.t !== 'setPlan' || !message.plan || message.next !== undefined) return undefined;
     const { url } = message.plan;
     return () => this.lookUp(from, role, message, url);
@@ -92,6 +101,7 @@ export class Checkpoints {
     try {
       // A plan that is only changed keeps its place, also while that is away.
       const isNew = !this.host.plans()?.some((plan) => isSamePlace(plan.url, url));
+      if (isNew) await this.checkAlone(message.name, url);
       if (isNew) await checkWritable(url, LOOK_UP_MS);
       const next = await this.publisher.next(url);
       this.host.step({ kind: 'message', from, role, message: { ...message, next } });
@@ -99,6 +109,51 @@ export class Checkpoints {
       const { code, message: text } = failureOf(error);
       this.host.send(from, { t: 'planSet', id: message.id, code, message: text });
     }
+  }
+
+  /** Two plans with one place would remove each other's files, also where a link leads there. */
+  private async checkAlone(name: string, url: string): Promise<void> {
+    const real = await realPlace(url);
+    for (const plan of this.host.plans() ?? []) {
+      if (plan.name === name || (await realPlace(plan.url)) !== real) continue;
+      const text = `${url} is the place of "${plan.name}", ${plan.url}, by a link; take another one`;
+      throw new KintsugiError('BAD_ARGUMENT', text);
+    }
+  }
+
+  // ---- exports that are gone
+
+  /** The plan of exports of this name that has made one. */
+  private exportOf(name: string): PlanStatus | undefined {
+    const plan = this.host.plans()?.find((each) => each.name === name);
+    return plan?.kind === 'export' && plan.last ? plan : undefined;
+  }
+
+  /** An attempt has found nothing to add to the newest export, which somebody may have removed. */
+  unchanged(name: string): void {
+    const now = performance.now();
+    if (now - (this.lookedAt.get(name) ?? Number.NEGATIVE_INFINITY) < LOOK_AGAIN_MS) return;
+    this.lookedAt.set(name, now);
+    void this.beginAnew(name);
+  }
+
+  /**
+   * Where the newest export is gone, the next one is whole: it adds to nothing. The core adds to exports of
+   * the same place only, and takes the same place in another spelling for another one. A place that does not
+   * answer says nothing.
+   */
+  private async beginAnew(name: string): Promise<void> {
+    const before = this.exportOf(name);
+    if (!before) return;
+    const numbers = await within(LOOK_UP_MS, this.publisher.numbers(before.url)).catch(() => undefined);
+    const plan = this.exportOf(name);
+    const isSame = plan?.url === before.url && plan.last!.number === before.last!.number;
+    if (!isSame || !numbers || numbers.includes(plan.last!.number)) return;
+    this.host.log.warn('checkpoint.gone', { plan: name, url: plan.url, number: plan.last!.number });
+    const { underWay: _, last, failure: __, name: ___, ...same } = plan;
+    const url = plan.url.endsWith('/') ? plan.url.replace(/\/+$/, '') : `${plan.url}/`;
+    const next = Math.max(last!.number, ...numbers) + 1;
+    await this.ask((id) => ({ t: 'setPlan', id, name, plan: { ...same, url }, next }));
   }
 
   // ---- questions of this process itself

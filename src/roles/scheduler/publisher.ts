@@ -72,13 +72,18 @@ export class Publisher {
     if (!this.closed) this.answer(answer);
   }
 
+  /** Numbers of the checkpoints that are there, ascending. @throws what `openPlace` throws, PLACE_FAILED */
+  async numbers(url: string): Promise<number[]> {
+    return checkpointNumbers(await this.places.at(url));
+  }
+
   /**
    * The number after those of all checkpoints that are there.
    * @throws PLACE_FAILED, LIMIT, and what `openPlace` throws
    */
   async next(url: string): Promise<number> {
-    const place = await this.places.at(url);
-    return numberAfter(place, (await checkpointNumbers(place)).at(-1) ?? 0);
+    const newest = (await this.numbers(url)).at(-1) ?? 0;
+    return numberAfter(await this.places.at(url), newest);
   }
 
   /**

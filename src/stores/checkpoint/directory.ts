@@ -64,27 +64,39 @@ export class DirectoryPlace implements Place {
 
   async put(name: string, parts: readonly Uint8Array[], options: PutOptions = {}): Promise<StoredObject> {
     checkName(name);
-    const temporary = join(this.root, PARTIAL, `${WRITER}-${randomBytes(6).toString('hex')}`);
-    const target = join(this.root, name);
     return this.working(name, async () => {
-      await this.prepare();
+      const isNew = this.prepared === undefined;
       try {
-        const stored = await writeFile(temporary, parts, options.signal);
-        const named = await this.inFolder(target, () =>
-          options.ifAbsent ? linkNew(temporary, target) : rename(temporary, target).then(() => true),
-        );
-        if (!named && !(await sameContent(target, parts))) throw nameTaken(name);
-        await syncDirectory(dirname(target));
-        if (options.ifAbsent) await this.syncAbove();
-        return stored;
+        return await this.write(name, parts, options);
       } catch (error) {
-        // The folders may be gone, so the next file makes them again.
+        // The folders may be gone since they were made, so they are made again.
         this.prepared = undefined;
-        throw error;
-      } finally {
-        await unlink(temporary).catch(ignoreMissing);
+        if (isNew || !isMissing(error)) throw error;
+        return this.write(name, parts, options);
       }
     });
+  }
+
+  private async write(
+    name: string,
+    parts: readonly Uint8Array[],
+    options: PutOptions,
+  ): Promise<StoredObject> {
+    const temporary = join(this.root, PARTIAL, `${WRITER}-${randomBytes(6).toString('hex')}`);
+    const target = join(this.root, name);
+    await this.prepare();
+    try {
+      const stored = await writeFile(temporary, parts, options.signal);
+      const named = await this.inFolder(target, () =>
+        options.ifAbsent ? linkNew(temporary, target) : rename(temporary, target).then(() => true),
+      );
+      if (!named && !(await sameContent(target, parts))) throw nameTaken(name);
+      await syncDirectory(dirname(target));
+      if (options.ifAbsent) await this.syncAbove();
+      return stored;
+    } finally {
+      await unlink(temporary).catch(ignoreMissing);
+    }
   }
 
   async get(name: string, options: GetOptions = {}): Promise<Uint8Array<ArrayBuffer>> {

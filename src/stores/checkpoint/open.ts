@@ -1,4 +1,6 @@
 /** Opens a place by its address. */
+import { realpath } from 'node:fs/promises';
+import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { causedBy, KintsugiError } from '../../common/errors.js';
 import { checkText } from '../../common/options.js';
@@ -30,6 +32,19 @@ export function schemeOf(url: string): 'file' | 's3' | undefined {
   if (/^file:\/\//i.test(begin)) return 'file';
   const named = slashes === undefined ? `; a directory of that name is written "./${url}"` : '';
   throw new KintsugiError('BAD_ARGUMENT', `${url}: a place is a directory or s3://BUCKET/PREFIX${named}`);
+}
+
+/** A place as it is without links on this machine. A part that is not there yet has none. */
+export async function realPlace(url: string): Promise<string> {
+  const scheme = schemeOf(url);
+  if (scheme === 's3') return url;
+  const missing: string[] = [];
+  for (let path = resolve(scheme === 'file' ? filePath(url) : url); ; path = dirname(path)) {
+    const real = await realpath(path).catch(() => undefined);
+    if (real !== undefined) return join(real, ...missing);
+    if (path === dirname(path)) return join(path, ...missing);
+    missing.unshift(basename(path));
+  }
 }
 
 /** The file that `checkWritable` writes and removes. */

@@ -114,6 +114,30 @@ test('what is wrong is said with what was set before it; the corrected file is i
   });
 });
 
+test('files with other orders of columns set no rows until the columns are named', async () => {
+  const { client } = await startJob({ ps: 3, code: '2+1' });
+  await client.createTable({ name: 'items', dim: 2, optimizer: OPTIMIZER });
+  const directory = temporaryDirectory();
+  const write = (name: string, text: string) => {
+    writeFileSync(join(directory, name), text);
+    return join(directory, name);
+  };
+  const one = write('one.csv', 'key,a,b\n1,10,20\n');
+  const other = write('other.csv', 'b,key,a\n40,2,30\n');
+  await expect(importRows(client, [one, other], { table: 'items' })).rejects.toMatchObject({
+    code: 'BAD_DATA',
+    message: expect.stringMatching(/other\.csv:1: has the values b, a, and .*one\.csv:1 has a, b: --values/),
+  });
+  await importRows(client, [one, other], { table: 'items', values: 'a,b' });
+  expect([...(await client.table('items').pull(BigUint64Array.of(1n, 2n)))]).toEqual([10, 20, 30, 40]);
+  // A list has its own order.
+  const lists = [write('x.csv', 'key,vector\n3,1|2\n'), write('y.csv', 'v,key\n3|4,4\n')];
+  await importRows(client, lists, { table: 'items' });
+  expect([...(await client.table('items').pull(BigUint64Array.of(3n, 4n)))]).toEqual([1, 2, 3, 4]);
+  const twice = importRows(client, [one], { table: 'items', values: 'a,a' });
+  await expect(twice).rejects.toMatchObject({ code: 'BAD_DATA' });
+});
+
 test('arrays of several files are numbered as one, and one file of keys goes on over them', async () => {
   const { client } = await startJob({ ps: 2, code: '1+1' });
   const directory = temporaryDirectory();

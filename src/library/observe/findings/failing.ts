@@ -2,8 +2,10 @@
 import type { Finding, FindingRule } from './finding.js';
 
 export const failing: FindingRule = ({ newest: { status, missing } }) => {
-  const found = (status.saving ?? []).flatMap(({ name, failure, last }): Finding[] => {
+  const found = (status.saving ?? []).flatMap(({ name, failure, last, everyMs, kind }): Finding[] => {
     if (!failure) return [];
+    const asks = kind === 'export' ? `export now --name ${name}` : 'checkpoint now';
+    const next = everyMs > 0 ? 'the next attempt comes by itself' : `kintsugi ${asks} makes another attempt`;
     const age = last ? `the newest one is ${Math.round(last.agoMs / 60_000)} minutes old` : 'there is none';
     return [
       {
@@ -11,7 +13,7 @@ export const failing: FindingRule = ({ newest: { status, missing } }) => {
         severity: 'warning',
         subject: `plan ${name}`,
         evidence: `checkpoint ${failure.number} failed (${failure.code}: ${failure.message}); ${age}`,
-        advice: `docs/errors.md says what ${failure.code} means; the next attempt comes by itself`,
+        advice: `docs/errors.md says what ${failure.code} means; ${next}`,
       },
     ];
   });
