@@ -37,7 +37,7 @@ async function checkSince(client: Client, since: number): Promise<void> {
   let newest = 0;
   for await (const { number } of client.events({ since: 0 })) newest = number;
   if (since <= newest) return;
-  const text = `--since ${since}: the newest event of this job is ${newest}; another job has numbers of its own`;
+  const text = `--since ${since}: the newest event of this job is ${newest}; another job has others`;
   throw new KintsugiError('BAD_ARGUMENT', text);
 }
 
