@@ -312,7 +312,7 @@ test('an export that somebody has removed is made anew, whole, and those of a cl
   await client.table('counts').push(BigUint64Array.of(0n), new Float32Array(DIM).fill(1));
   expect(await now()).toMatchObject({ code: 0, stdout: whole });
   expect(await rows()).toBe(ROWS);
-  expect((await now()).stdout).toContain('nothing has changed since export 3');
+  expect((await now()).stdout).toContain('nothing has changed since export ');
 
   const timed = join(directory, 'removed-timed');
   await run(timed, '--name', 'timed', '--tables', 'counts', '--every', '1s');

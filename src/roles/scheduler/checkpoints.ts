@@ -22,6 +22,8 @@ const LOOK_UP_MS = 5000;
 const LAST_CHECKPOINT_MS = 20_000;
 /** An idle job looks so often whether its newest export is still there. */
 const LOOK_AGAIN_MS = 60_000;
+/** So many questions are remembered: as many answers as the core keeps. */
+const KEPT_QUESTIONS = 64;
 
 export interface CheckpointsHost {
   readonly log: Logger;
@@ -41,6 +43,10 @@ export class Checkpoints {
   private readonly lookedUp = new Set<string>();
   /** When it was last looked whether the newest export of a plan is there, by the name of the plan. */
   private readonly lookedAt = new Map<string, number>();
+  /** The newest questions for which a place was looked at: client and question. */
+  private readonly lookedFor = new Set<string>();
+  /** The newest number of an attempt, by the name of the plan. */
+  private readonly newestBegun = new Map<string, number>();
 
   constructor(private readonly host: CheckpointsHost) {
     this.publisher = new Publisher(host.log, (answer: PublishAnswer) => host.step(answer));
@@ -75,14 +81,10 @@ export class Checkpoints {
     // The core refuses what its sender has no right to send.
     if (!maySend(role, 'scheduler', message.t)) return undefined;
     if (message.t === 'restoreLost') return () => this.findLost(from, message);
-    if (message.t === 'saveNow' && this.exportOf(message.name))
-      return async () => {
-        await this.beginAnew(message.name);
-        this.host.step({ kind: 'message', from, role, message });
-      };
+    if (message.t === 'saveNow') return this.lookBefore(from, role, message);
     if (message.t !== 'setPlan' || !message.plan || message.next !== undefined) return undefined;
-    const { url } = message.plan;
-    return () => this.lookUp(from, role, message, url);
+    const { plan } = message;
+    return () => this.lookUp(from, role, { ...message, plan });
   }
 
   /** The checkpoint that somebody wants lost shards from. */
@@ -97,14 +99,21 @@ export class Checkpoints {
     }
   }
 
-  private async lookUp(from: PeerId, role: Role, message: MessageOf<'setPlan'>, url: string): Promise<void> {
+  private async lookUp(
+    from: PeerId,
+    role: Role,
+    { plan, ...message }: MessageOf<'setPlan'> & { plan: SavePlan },
+  ): Promise<void> {
+    // A place that only is spelled in another way is that which the plan has.
+    const known = this.host.plans()?.find(({ name }) => name === message.name);
+    const url = known && isSamePlace(known.url, plan.url) ? known.url : plan.url;
     try {
       // A plan that is only changed keeps its place, also while that is away.
       const isNew = !this.host.plans()?.some((plan) => isSamePlace(plan.url, url));
       if (isNew) await this.checkAlone(message.name, url);
       if (isNew) await checkWritable(url, LOOK_UP_MS);
       const next = await this.publisher.next(url);
-      this.host.step({ kind: 'message', from, role, message: { ...message, next } });
+      this.host.step({ kind: 'message', from, role, message: { ...message, plan: { ...plan, url }, next } });
     } catch (error) {
       const { code, message: text } = failureOf(error);
       this.host.send(from, { t: 'planSet', id: message.id, code, message: text });
@@ -113,9 +122,10 @@ export class Checkpoints {
 
   /** Two plans with one place would remove each other's files, also where a link leads there. */
   private async checkAlone(name: string, url: string): Promise<void> {
-    const real = await realPlace(url);
+    const realOf = (place: string) => within(LOOK_UP_MS, realPlace(place));
+    const real = await realOf(url);
     for (const plan of this.host.plans() ?? []) {
-      if (plan.name === name || (await realPlace(plan.url)) !== real) continue;
+      if (plan.name === name || real === undefined || (await realOf(plan.url)) !== real) continue;
       const text = `${url} is the place of "${plan.name}", ${plan.url}, by a link; take another one`;
       throw new KintsugiError('BAD_ARGUMENT', text);
     }
@@ -123,14 +133,33 @@ export class Checkpoints {
 
   // ---- exports that are gone
 
-  /** The plan of exports of this name that has made one. */
+  /** The plan of exports of this name that has made one, and makes none at the moment. */
   private exportOf(name: string): PlanStatus | undefined {
     const plan = this.host.plans()?.find((each) => each.name === name);
-    return plan?.kind === 'export' && plan.last ? plan : undefined;
+    return plan?.kind === 'export' && plan.last && !plan.underWay ? plan : undefined;
+  }
+
+  /** A client repeats its question until the answer comes, and the place is looked at for the first one. */
+  private lookBefore(from: PeerId, role: Role, message: MessageOf<'saveNow'>) {
+    const question = `${from}/${message.id}`;
+    if (this.lookedFor.has(question) || !this.exportOf(message.name)) return undefined;
+    return async () => {
+      await this.beginAnew(message.name);
+      this.lookedFor.add(question);
+      for (const oldest of this.lookedFor)
+        if (this.lookedFor.size > KEPT_QUESTIONS) this.lookedFor.delete(oldest);
+      this.host.step({ kind: 'message', from, role, message });
+    };
+  }
+
+  /** Takes events of the core. A number is used once, also where the plan is set again. */
+  heard(event: string, { plan, number }: Record<string, unknown>): void {
+    if (event === 'checkpoint.begun') this.newestBegun.set(plan as string, number as number);
+    else if (event === 'checkpoint.unchanged') this.unchanged(plan as string);
   }
 
   /** An attempt has found nothing to add to the newest export, which somebody may have removed. */
-  unchanged(name: string): void {
+  private unchanged(name: string): void {
     const now = performance.now();
     if (now - (this.lookedAt.get(name) ?? Number.NEGATIVE_INFINITY) < LOOK_AGAIN_MS) return;
     this.lookedAt.set(name, now);
@@ -140,19 +169,20 @@ export class Checkpoints {
   /**
    * Where the newest export is gone, the next one is whole: it adds to nothing. The core adds to exports of
    * the same place only, and takes the same place in another spelling for another one. A place that does not
-   * answer says nothing.
+   * answer says nothing. An attempt under way finds out by itself.
    */
   private async beginAnew(name: string): Promise<void> {
     const before = this.exportOf(name);
     if (!before) return;
     const numbers = await within(LOOK_UP_MS, this.publisher.numbers(before.url)).catch(() => undefined);
     const plan = this.exportOf(name);
-    const isSame = plan?.url === before.url && plan.last!.number === before.last!.number;
-    if (!isSame || !numbers || numbers.includes(plan.last!.number)) return;
-    this.host.log.warn('checkpoint.gone', { plan: name, url: plan.url, number: plan.last!.number });
-    const { underWay: _, last, failure: __, name: ___, ...same } = plan;
+    if (plan?.url !== before.url || !numbers) return;
+    const { underWay: _, last, failure, name: __, ...same } = plan;
+    const newest = numbers.at(-1) ?? 0;
+    if (newest >= last!.number) return;
+    this.host.log.warn('checkpoint.gone', { plan: name, url: plan.url, number: last!.number });
     const url = plan.url.endsWith('/') ? plan.url.replace(/\/+$/, '') : `${plan.url}/`;
-    const next = Math.max(last!.number, ...numbers) + 1;
+    const next = Math.max(last!.number, failure?.number ?? 0, this.newestBegun.get(name) ?? 0) + 1;
     await this.ask((id) => ({ t: 'setPlan', id, name, plan: { ...same, url }, next }));
   }
 

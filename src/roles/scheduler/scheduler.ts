@@ -308,7 +308,7 @@ class SchedulerRuntime {
       case 'event':
         this.metrics.event(effect.name, effect.fields);
         this.options.log[effect.name.endsWith('.warning') ? 'warn' : 'info'](effect.name, effect.fields);
-        if (effect.name === 'checkpoint.unchanged') this.checkpoints.unchanged(effect.fields.plan as string);
+        this.checkpoints.heard(effect.name, effect.fields);
         return;
       case 'probe':
         void this.probing.probe(effect.node, effect.inc, effect.address);

@@ -126,6 +126,31 @@ it.each(['tokens', 'away'] as const)(
   },
 );
 
+it('a scheduler that stood by leads from when it is ready, and what ended before does not count', () => {
+  const leads = START + 60_000;
+  const seen = (end: number) => {
+    const observed = endAll(limited(1, { replicas: 4 }), 'away', end);
+    const scheduler = lived(schedulerPod(), { startedAt: START });
+    scheduler.status!.conditions![0]!.lastTransitionTime = new Date(leads).toISOString();
+    const late = at(leads + 5000, { ...observed, pods: [...observed.pods, scheduler] }, true);
+    return step(late, reconcile(late)).job.status;
+  };
+  expect(seen(leads - 5000)).toMatchObject({ phase: 'Running', restartCount: 0 });
+  expect(seen(leads + 1000)).toMatchObject({ phase: 'Failed', reason: 'BackoffLimitExceeded' });
+});
+
+it('an end that was excused stays so when the Pod is said to have failed later', () => {
+  const observed = limited(0, { replicas: 1 });
+  const worker = (life: Parameters<typeof lived>[1]) =>
+    observed.pods.map((pod) => (isWorker(pod) ? lived(pod, life) : pod));
+  const exit = exitOf('away');
+  const waits = pass(at(START, { ...observed, pods: worker({ exit, ready: false }) }, false));
+  expect(waits.job.status!.workerEnds).toEqual({ 'movies-worker-0': { seen: 1, excused: 1 } });
+  const pods = worker({ phase: 'Failed', exit });
+  const led = pass(at(START + 1000, { ...waits, pods }, true));
+  expect(led.job.status).toMatchObject({ phase: 'Running', excusedPods: ['movies-worker-0'] });
+});
+
 it('an operator that comes late excuses ends for want of tokens of workers that run again', () => {
   const observed = limited(2, { replicas: 1, restartPolicy: 'OnFailure' });
   const pods = observed.pods.map((pod) =>
@@ -183,13 +208,17 @@ const stuckIn = ({ job }: ObservedJob) =>
 it('a Pod that was refused keeps no job stuck when a process that began later serves', () => {
   const stuck = pass(refused());
   expect(stuck.job.status).toMatchObject({ reason: 'Secret' });
+  let wakes: number[] = [];
   const later = (now: number) => {
     const made = lived(podOf(stuck.job, 'worker', 9), { startedAt: START + 1000 });
     const pods = [...stuck.pods.filter((pod) => pod.metadata.name !== 'movies-worker-2'), made];
-    return stuckIn(pass(at(now, { ...stuck, pods }, true)));
+    const seen = at(now, { ...stuck, pods }, true);
+    wakes = actionsOf(reconcile(seen), 'wake').map((one) => one.at);
+    return stuckIn(pass(seen));
   };
   // One without a probe is ready before it is refused.
   expect(later(START + 2000)).toBe('True');
+  expect(wakes).toContain(START + 11_000);
   expect(later(START + 12_000)).toBe('False');
 });
 

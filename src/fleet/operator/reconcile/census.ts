@@ -153,15 +153,29 @@ const PASSING = new Set([
 export const startedAt = ({ pod }: Member): number =>
   Date.parse(containerIn(pod)?.state?.running?.startedAt ?? '') || 0;
 
+/**
+ * Since when a member is ready. A scheduler that stands by is not, so it is the time from which one leads.
+ * Milliseconds since 1970; 0: it is not, or nobody says when.
+ */
+export function readySince(member: Member): number {
+  const ready = member.pod.status?.conditions?.find(
+    ({ type }) => type === 'ContainersReady' || type === 'Ready',
+  );
+  const at = member.ready ? Date.parse(ready?.lastTransitionTime ?? '') || 0 : 0;
+  return at || startedAt(member);
+}
+
 /** When its process has ended last. Milliseconds since 1970; 0: it has not, or nobody says when. */
 export const endedAt = ({ exit }: Member): number => Date.parse(exit?.finishedAt ?? '') || 0;
 
 /** A process that runs so long was refused by nobody. One without a probe is ready at once. */
 const SERVES_MS = 10_000;
 
+/** When a member that is ready may be taken to serve. Milliseconds since 1970. */
+export const servesFrom = (member: Member): number => startedAt(member) + SERVES_MS;
+
 /** Whether a process is ready, and not only for a moment. */
-export const serves = (member: Member, now: number): boolean =>
-  member.ready && now - startedAt(member) >= SERVES_MS;
+export const serves = (member: Member, now: number): boolean => member.ready && now >= servesFrom(member);
 
 /** When the process began that has ended, if it had served. Milliseconds since 1970; 0: it had not. */
 export function servedSince({ exit }: Member): number {

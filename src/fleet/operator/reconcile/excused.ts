@@ -11,9 +11,9 @@ import {
   isLed,
   lastError,
   type Member,
+  readySince,
   servedSince,
   servesSince,
-  startedAt,
 } from './census.js';
 import type { ObservedJob } from './observed.js';
 
@@ -27,7 +27,7 @@ function foundNone(observed: Pick<ObservedJob, 'report'>, census: Census, worker
   if (!AWAY.has(lastError(worker.exit)?.code ?? '')) return false;
   if (!isLed(observed, census)) return true;
   const leading = census.scheduler.filter(({ ready }) => ready);
-  return leading.length > 0 && leading.every((one) => startedAt(one) > endedAt(worker));
+  return leading.length > 0 && leading.every((one) => readySince(one) > endedAt(worker));
 }
 
 /** Workers of a job that has formed whose last end is not the job's. They may run again. */
@@ -56,13 +56,19 @@ export function excusedOf(
 ): Pick<TrainingJobStatus, 'excusedPods' | 'workerEnds'> {
   const excused = excusedWorkers(observed, census, status);
   const [counted, noted] = [new Set(before.failedPods), new Set(before.excusedPods)];
+  // The end of a process may be seen before its Pod is said to have failed.
+  const wasExcused = ({ name, restarts }: Member) => {
+    const was = before.workerEnds?.[name];
+    return was !== undefined && was.excused > 0 && was.seen > restarts;
+  };
   const pods = inState(census.worker, 'failed')
-    .filter((one) => !one.disrupted && (noted.has(one.name) || excused.includes(one)))
+    .filter((one) => !one.disrupted)
+    .filter((one) => noted.has(one.name) || wasExcused(one) || excused.includes(one))
     .map(({ name }) => name)
     .filter((name) => !counted.has(name));
   const ends = inState(census.worker, 'active').flatMap((one) => {
-    const seen = one.restarts + (one.runs ? 0 : 1);
     const was = before.workerEnds?.[one.name] ?? { seen: 0, excused: 0 };
+    const seen = Math.max(was.seen, one.restarts + (one.runs ? 0 : 1));
     const more = excused.includes(one) ? Math.max(0, seen - was.seen) : 0;
     return seen > 0 ? [[one.name, { seen, excused: was.excused + more }] as const] : [];
   });

@@ -41,7 +41,7 @@ import { pausedSteps, scalerSteps } from './scaling/scalers.js';
 import { beginningOf, begun, hasEnded, outcomeOf, statusOf } from './status.js';
 import { lookAgain, stuckOf, stuckTold } from './stuck.js';
 import { isPaused, type Stage, stageOf, suspending } from './suspension.js';
-import { isDrawn, tokenProblem } from './tokens.js';
+import { isDrawn, lookAgainForTokens, tokenProblem } from './tokens.js';
 import { deadlineOf, type ReconcileVerdict, verdictOf } from './verdict.js';
 
 /** Conditions whose every new reason is an event. */
@@ -244,6 +244,7 @@ export function reconcile(seen: ObservedJob): Action[] {
       : pausedSteps(observed, stage === 'suspended')),
     ...(over ? [...cleaning(observed, census), ...ageing(observed)] : []),
     ...(goesOn ? lookAgain(observed, census) : []),
+    ...(goesOn && kept.tokens !== undefined ? lookAgainForTokens(census, seen.now) : []),
     // No watch tells that a Secret has gone.
     ...(goesOn && earlier !== undefined ? [{ kind: 'wake' as const, at: seen.now + EARLIER_MS }] : []),
     ...(deadline === undefined ? [] : [{ kind: 'wake' as const, at: deadline }]),

@@ -4,9 +4,18 @@
  * random would not help.
  */
 import type { TrainingJob, TrainingJobStatus } from '../types.js';
-import { type Census, endedAt, inState, lastError, type Member, serves, servesSince } from './census.js';
+import {
+  type Census,
+  endedAt,
+  inState,
+  lastError,
+  type Member,
+  serves,
+  servesFrom,
+  servesSince,
+} from './census.js';
 import { secretName } from './names.js';
-import type { ObservedJob } from './observed.js';
+import type { Action, ObservedJob } from './observed.js';
 import type { ScalingGoal } from './scaling/goal.js';
 
 /** Members that a job that has formed refuses for their token, or for their certificate. */
@@ -24,7 +33,11 @@ export const refusedMembers = (
  * its role that began later serves, or as many serve as are wanted.
  */
 function isPast(one: Member, census: Census, goal: ScalingGoal, now: number): boolean {
-  const [members, wanted] = census.ps.includes(one) ? [census.ps, goal.ps] : [census.worker, goal.workers];
+  const [members, wanted] = census.worker.includes(one)
+    ? [census.worker, goal.workers]
+    : census.ps.includes(one)
+      ? [census.ps, goal.ps]
+      : [census.scheduler, 1];
   const serving = inState(members, 'active').filter((other) => serves(other, now)).length;
   return one.state === 'failed' && (serving >= wanted || servesSince(members, now) > endedAt(one));
 }
@@ -32,6 +45,12 @@ function isPast(one: Member, census: Census, goal: ScalingGoal, now: number): bo
 /** Whether the Secret that the operator has drawn is gone, and the processes that know its tokens are not. */
 export const isDrawn = (job: TrainingJob, secret: boolean, formed = false): boolean =>
   !secret && !job.spec.auth && formed;
+
+/** Asks for a pass at which a member that is ready now serves: then a problem may be over. */
+export function lookAgainForTokens(census: Census, now: number): Action[] {
+  const ready = [...census.ps, ...census.worker].filter((one) => one.ready && !serves(one, now));
+  return ready.length === 0 ? [] : [{ kind: 'wake', at: Math.min(...ready.map(servesFrom)) }];
+}
 
 /** The problem with the tokens, and what to do. Undefined: none is known. */
 export function tokenProblem(
