@@ -72,6 +72,8 @@ class Lease:
     lease_ms: float
     lost: bool = False
     """Somebody else has the range now, or will have it."""
+    finished: bool = False
+    """The job knows that it is finished, or somebody else has it: there is nothing to give back."""
 
     def __post_init__(self) -> None:
         session = self.dataset._session
@@ -139,6 +141,7 @@ class Lease:
         """
         reply = self._send(lambda: self._session.link.send({"op": "finish", "range": self.number}))
         self.lost = self.lost or bool(reply and reply.value)
+        self.finished = True
 
     def give_back(self) -> None:
         """Gives the range back: another program goes on from the first batch that is not durable."""

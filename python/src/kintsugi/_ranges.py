@@ -6,8 +6,6 @@ import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,20 +14,23 @@ from ._answers import RangeReport
 from ._batches import Batch, Lines, SchemaBatch, tensors_of
 from ._checks import flag, integer, listed, number, path, shown, text
 from ._columns import Columns, KeyKind, Schema
-from ._dataset import Dataset, FollowedLease, Lease, kept
+from ._dataset import Dataset, Lease, kept
 from ._errors import Error
+from ._range_work import Named, Work, after, wait
 from ._reader import Source
-from ._steps import Request, Step, parted, steps_of
+from ._steps import steps_of
 
 if TYPE_CHECKING:
     from ._arrays import Keys
     from ._client import Client
-    from ._futures import PushFuture
     from ._range_ranks import RangeRanks
     from ._tables import Table
 
 RANGE_BATCHES = 32
 """Batches of a range, about: it is what a lost trainer's successor may have to read again."""
+
+LEFT_RANGES = 8
+"""Ranges that were left or lost whose batches are known as trained here, at most: their keys are kept."""
 
 FOLLOW_SECONDS = 0.2
 """Files that grow are looked at so often while nothing of them is left to train."""
@@ -65,113 +66,6 @@ def _batches(files: list[str], columns: Columns, batch: int, tensors: bool) -> I
         yield tensors_of(each) if tensors else each
 
 
-@dataclass
-class Work:
-    """A batch that is being trained. `begin` and `settle` around what is done with it."""
-
-    dataset: RangeDataset
-    lease: Lease
-    index: int
-    batch: Any
-    samples: int
-    key: int
-    """Key of the batch in the table of audits."""
-    last: bool
-    """True for the last batch of its range."""
-
-    def __post_init__(self) -> None:
-        ranks = self.dataset.ranks
-        self.step = Step(
-            push_now=self._push_now,
-            members=None if ranks is None else ranks.members,
-            # A batch that ranks cannot divide is given to each as it is.
-            alike=ranks is not None and self.samples % ranks.world != 0,
-            meanwhile=None if ranks is None else kept(self.lease),
-        )
-        self._pushed: PushFuture | None = None
-
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        """Within this, lookups of modules belong to this batch."""
-        with steps_of(self.dataset.client).of_batch(self.step):
-            yield
-
-    def push(self) -> PushFuture | None:
-        """Pushes its gradients, once; None: it was durable before, or is somebody else's now.
-
-        What an optimizer has left out, such as a step that overflowed, is named without a change: the keys of
-        a batch, and so the numbers of its pushes, are those of its samples, whoever trains it.
-        """
-        if self.step.closed:
-            return self._pushed
-        requests, rates = self.step.requests(), self.step.rates()
-        unnamed = self.step.unnamed()
-        if self.dataset.ranks is not None:
-            place = f"the push of batch {self.index} of range {self.lease.number}"
-            unnamed = self.dataset.ranks.joined(place, unnamed, self.dataset.client.table)
-        lease = self.lease
-        if isinstance(lease, FollowedLease):
-            # The first rank pushes what all of them have.
-            self.step.closed = True
-            if self.dataset.on_batch is not None:
-                self.dataset.on_batch(self.samples)
-            return None
-        for table, keys in self.dataset.unstepped(unnamed):
-            requests.append(Request(table, keys, np.zeros((len(keys), 1), np.float32)))
-            rates.append(None)
-        audit = self.dataset.audit
-        if audit is not None:
-            keys, counted = np.array([self.key], np.uint64), np.array([[1, self.samples]], np.float32)
-            requests.append(Request(audit, keys, counted))
-            rates.append(None)
-        self.step.closed = True
-        if self.dataset.on_batch is not None:
-            self.dataset.on_batch(self.samples)
-        if lease.lost:
-            return None
-        if self.index < lease.done:
-            # Computed again only because the dense parameters of this process have not seen it.
-            lease.skip([(each.table, each.keys) for each in requests], self.samples)
-            return None
-        given, counts = parted(requests)
-        self._pushed = lease.push(given, self.samples, lr=rates, counts=counts)
-        return self._pushed
-
-    def leave(self) -> None:
-        """The loop is left in this batch: it is pushed if optimizers or `backward` have stepped all of it."""
-        if self.step.is_stepped:
-            self._push_now()
-
-    def _push_now(self) -> None:
-        """Pushes before the end of the batch, for a look-up that is to see it. @raises Error."""
-        _wait(self.push())
-
-    def finish(self) -> None:
-        """Ends its range, if this is the last batch of it: returns when all of them are durable.
-
-        @raises Error: what a push of it raised.
-        """
-        if not self.last:
-            return
-        self.lease.finish()
-        for each in list(self.dataset.on_range.values()):
-            each()
-
-
-def _wait(pushed: PushFuture | None) -> None:
-    if pushed is not None:
-        pushed.result()
-
-
-def _after(work: Work, works: Iterator[Work]) -> Work | None:
-    """Pushes a batch, and reads the next one of its range meanwhile. @raises Error."""
-    pushed = work.push()
-    try:
-        return None if work.last else next(works, None)
-    finally:
-        _wait(pushed)
-
-
 def _ranks_of(group: Any, timeout: float, batch: int, follow: bool) -> RangeRanks | None:
     """@raises Error BAD_ARGUMENT."""
     timeout = number(timeout, "timeout")
@@ -200,7 +94,8 @@ class RangeDataset:
     `kintsugi.torch` over the same client look up for a batch is its gradient, pushed when the next batch is
     asked for; where the loop is left, if optimizers have stepped all of it. A batch is trained in the thread
     that takes it. A batch that was made durable by a trainer that is gone may be given once more; its
-    gradients are dropped then.
+    gradients are dropped then. A loop that is left and begun again goes on with the batch after those that
+    this object has had trained; one that was given and not pushed is given again.
 
     `client`: works on one data set. `files`: the same in every trainer: files, folders and patterns, on disk
     or in an object store (s3://). Their endings say the format: .csv, .jsonl, .ndjson, .json, .parquet, else
@@ -252,6 +147,8 @@ class RangeDataset:
         """Is told the samples of each batch when its gradients are on their way."""
         self.on_range: dict[str, Callable[[], None]] = {}
         """Called, by their names, when a range is finished, and nothing of this process is under way."""
+        self._ended: dict[int, list[Named]] = {}
+        """Keys that batches of ranges have named which were trained here, by the number of the range."""
         self._follow = follow
         paths = _paths(files)
         if not paths:
@@ -322,7 +219,7 @@ class RangeDataset:
                     raise
                 pushed = work.push()
             if work.last:
-                _wait(pushed)
+                wait(pushed)
                 work.finish()
                 work = next(works, None)
                 continue
@@ -330,7 +227,7 @@ class RangeDataset:
                 # Read while the push is on its way.
                 following = next(works, None)
             finally:
-                _wait(pushed)
+                wait(pushed)
             # The remaining batches of a range that another trainer has by now are not this trainer's.
             while following is not None and following.lease.lost:
                 following = next(works, None)
@@ -346,7 +243,7 @@ class RangeDataset:
                 with work.current():
                     yield work.batch
                     place = f"batch {work.index}"
-                    following = ranks.agreed(lease, place, functools.partial(_after, work, works))
+                    following = ranks.agreed(lease, place, functools.partial(after, work, works))
                 if work.last and not lease.lost:
                     ranks.agreed(lease, "the end", work.finish)
                     # The range ends here, so that a generator that is closed has none to give back.
@@ -376,6 +273,7 @@ class RangeDataset:
     def _range(self, lease: Lease) -> Iterator[Work]:
         waiting = None
         index = 0
+        trained = self._ended.get(lease.number, [])
         try:
             span = lease.file, lease.begin, lease.end
             share = (0, 1) if self.ranks is None else (self.ranks.rank, self.ranks.world)
@@ -385,6 +283,11 @@ class RangeDataset:
                     yield waiting
                     if lease.lost:
                         return
+                elif index < min(lease.done, len(trained)):
+                    # The dense parameters of this process have seen it, too.
+                    lease.skip(trained[index], samples)
+                    index += 1
+                    continue
                 batch = self._given(read)
                 key = (lease.epoch << 52) | (lease.file << 44) | (lease.begin + index)
                 waiting = Work(self, lease, index, batch, samples, key, last=False)
@@ -393,15 +296,33 @@ class RangeDataset:
                 waiting.last = True
                 yield waiting
             else:
-                lease.finish()
+                self.finish(lease)
         except GeneratorExit:
-            lease.give_back()
+            if not lease.finished:
+                lease.give_back()
             raise
         except Error as error:
             if error.code == "BAD_DATA":
                 error.batch = index
                 lease.fail(index, str(error), error.code)
             raise
+
+    def ended(self, lease: Lease, index: int, named: Named) -> None:
+        """A batch of a range was trained here: an iterator that comes to it again passes over it."""
+        trained = self._ended.pop(lease.number, [])
+        if index <= len(trained):
+            trained[index : index + 1] = [named]
+        self._ended[lease.number] = trained
+        if len(self._ended) > LEFT_RANGES:
+            del self._ended[next(iter(self._ended))]
+
+    def finish(self, lease: Lease) -> None:
+        """Ends a range: returns when all its batches are durable. @raises Error: what a push of it raised."""
+        lease.finish()
+        # All ranks of a group forget it, and one of them alone may know yet that it is lost.
+        self._ended.pop(lease.number, None)
+        for each in list(self.on_range.values()):
+            each()
 
     def _given(self, read: Batch | SchemaBatch | Lines) -> Any:
         """A batch as the loop gets it."""

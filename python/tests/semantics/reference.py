@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -157,3 +158,23 @@ DROPS: dict[str, Callable[[Pair, kt.RowOptimizer], object]] = {
     "None of the model": drop_by_anchors,
     "zeros of the model": lambda pair, _: pair.layer.zero_grad(set_to_none=False),
 }
+
+
+LINES = 60
+CONTENT = "".join(f"{n % 2}\t{n % KEYS}\t{n * n % KEYS}\n" for n in range(LINES))
+"""Samples of a file: a label and two keys."""
+
+
+def opened(
+    client: kintsugi.Client, file: Path, *, epochs: int = 1, run: str | None = None
+) -> kintsugi.RangeDataset:
+    def read(content: bytes, samples: int) -> tuple[Tensor, Tensor]:
+        rows = [line.split(b"\t") for line in content.splitlines()]
+        assert len(rows) == samples
+        return (
+            torch.tensor([[int(key) for key in row[1:]] for row in rows]),
+            torch.tensor([float(row[0]) for row in rows]),
+        )
+
+    run = run or f"r-{uuid4()}"
+    return kintsugi.RangeDataset(client, [file], batch=10, epochs=epochs, run=run, reader=read, audit=True)

@@ -16,13 +16,11 @@ import kintsugi
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
-from reference import DROPS, KEYS, KINDS, Pair, loss_of
+from reference import CONTENT, DROPS, KEYS, KINDS, LINES, Pair, loss_of, opened
 from torch import Tensor, nn
 
 import kintsugi.torch as kt
 from kintsugi._dataset import Lease
-
-LINES = 60
 
 
 @pytest.fixture
@@ -35,20 +33,8 @@ def client(cluster: kintsugi.LocalCluster) -> Iterator[kintsugi.Client]:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "train.tsv"
-    path.write_text("".join(f"{n % 2}\t{n % KEYS}\t{n * n % KEYS}\n" for n in range(LINES)))
+    path.write_text(CONTENT)
     return path
-
-
-def opened(client: kintsugi.Client, file: Path) -> kintsugi.RangeDataset:
-    def read(content: bytes, samples: int) -> tuple[Tensor, Tensor]:
-        rows = [line.split(b"\t") for line in content.splitlines()]
-        assert len(rows) == samples
-        return (
-            torch.tensor([[int(key) for key in row[1:]] for row in rows]),
-            torch.tensor([float(row[0]) for row in rows]),
-        )
-
-    return kintsugi.RangeDataset(client, [file], batch=10, run=f"r-{uuid4()}", reader=read, audit=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -129,6 +115,34 @@ def test_a_load_and_an_export_after_the_step_see_it(client: kintsugi.Client, fil
         pair.layer.load_state_dict({"weight": loaded + number})
         with torch.no_grad():
             pair.torch.rows[0].copy_((loaded + number)[0])
+    pair.check()
+
+
+@pytest.mark.parametrize("taker", ["a batch", "kintsugi.torch.step"])
+@pytest.mark.parametrize("way", ["zeroed", "halved", "of the group"])
+def test_what_changes_a_gradient_after_the_step_changes_no_row(
+    client: kintsugi.Client, file: Path, taker: str, way: str
+) -> None:
+    pair = Pair(client)
+    rows = pair.rows()
+
+    def train(layer: nn.Module, optimizer: torch.optim.Optimizer, keys: Tensor) -> None:
+        optimizer.zero_grad()
+        loss_of(layer(keys)).backward()
+        optimizer.step()
+        groups = optimizer.param_groups if way == "of the group" else [{"params": layer.parameters()}]
+        for each in [each for group in groups for each in group["params"] if each.grad is not None]:
+            each.grad.mul_(0.5 if way == "halved" else 0.0)
+
+    if taker == "a batch":
+        for keys, _ in opened(client, file):
+            train(pair.layer, rows, keys)
+            train(pair.torch, pair.torch.optimizer, keys)
+    else:
+        for keys in (torch.arange(3), torch.arange(2, 6)):
+            with kt.step(client):
+                train(pair.layer, rows, keys)
+            train(pair.torch, pair.torch.optimizer, keys)
     pair.check()
 
 

@@ -19,6 +19,7 @@ from kintsugi import Error
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
+from reference import Net, Pair
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Dataset
@@ -203,6 +204,38 @@ def test_compile_breaks_the_graph_at_most(client: kintsugi.Client) -> None:
     for layer, given in layers(client)[1:3]:
         result = torch.compile(layer, backend="eager")(given)
         assert values(result) == values(layer(given))
+
+
+@pytest.mark.parametrize("kind", ["rows", "model", "shared", "fused"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_step_that_is_compiled(client: kintsugi.Client, kind: str, backend: str) -> None:
+    pair = Pair(client, fused=kind == "fused")
+    nets = [Net(pair.layer), Net(pair.torch)]
+    if kind != "shared":
+        # Optimizers of the model have the parameter that stands for the rows.
+        trained = nets[0] if kind == "model" else nets[0].top
+        dense: torch.optim.Optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    else:
+        dense = kt.SharedOptimizer(client, f"t-{uuid4()}", nets[0], kintsugi.SGD(lr=0.1))
+    ours = [dense] if kind == "fused" else [pair.rows(), dense]
+    theirs = [pair.torch.optimizer, torch.optim.SGD(nets[1].top.parameters(), lr=0.1)]
+
+    def train(net: nn.Module, optimizers: list[Any], keys: Tensor) -> Tensor:
+        for each in optimizers:
+            each.zero_grad()
+        loss: Tensor = net(keys).square().sum()
+        loss.backward()
+        for each in optimizers:
+            each.step()
+        return loss.detach()
+
+    torch.compiler.reset()
+    compiled = torch.compile(train, backend=backend)
+    for step in range(3):
+        keys = torch.tensor([step, 1, 1, 5])
+        torch.testing.assert_close(compiled(nets[0], ours, keys), train(nets[1], theirs, keys))
+    pair.check()
+    torch.testing.assert_close(nets[0].top.weight, nets[1].top.weight)
 
 
 def test_a_row_optimizer_of_a_copy_says_that_it_is_frozen(client: kintsugi.Client) -> None:

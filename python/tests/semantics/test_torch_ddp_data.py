@@ -46,9 +46,12 @@ def ranks(cluster: kintsugi.LocalCluster, table: str, file: Path, run: str, worl
     return [json.loads(each.splitlines()[-1]) for each, _ in said]
 
 
-@pytest.mark.parametrize(("lines", "world"), [(31, 2), pytest.param(30, 4, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("lines", "world", "run"),
+    [(31, 2, "r"), (31, 2, "left"), pytest.param(30, 4, "r", marks=pytest.mark.long)],
+)
 def test_ranks_are_one_trainer(
-    cluster: kintsugi.LocalCluster, client: kintsugi.Client, tmp_path: Path, lines: int, world: int
+    cluster: kintsugi.LocalCluster, client: kintsugi.Client, tmp_path: Path, lines: int, world: int, run: str
 ) -> None:
     table = client.create_table(f"t-{uuid4()}", DIM, optimizer=KINDS["adam"].ours)
     reference = Rows(table, KINDS["adam"])
@@ -56,7 +59,7 @@ def test_ranks_are_one_trainer(
     dense = torch.optim.SGD(net.top.parameters(), lr=0.1)
     file = tmp_path / "train.tsv"
     keys = torch.tensor(written(file, lines))
-    results = ranks(cluster, table.name, file, f"r-{uuid4()}", world)
+    results = ranks(cluster, table.name, file, f"{run}-{uuid4()}", world)
     last = lines % BATCH
     sizes = [BATCH // world] * (lines // BATCH) + [last // world if last % world == 0 else last]
     report = {"samples": lines, "trained": lines, "lost": 0, "duplicated": 0}

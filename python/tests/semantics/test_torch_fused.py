@@ -78,6 +78,17 @@ def test_a_loop_that_has_no_zero_grad_for_the_layer_goes_on(client: kintsugi.Cli
     assert pair.layer.table.pull([1], state=True)[0, -1] == 3
 
 
+def test_a_layer_that_no_optimizer_has_makes_a_step_in_each_backward(client: kintsugi.Client) -> None:
+    net = Net(Pair(client, fused=True).layer)
+    torch.optim.SGD(net.top.parameters(), lr=0.1).zero_grad()
+    for _ in range(2):
+        net(keys_of(1)).sum().backward()
+    with pytest.raises(kintsugi.Error, match="a clip cannot reach them"):
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    client.flush()
+    assert net.rows.table.pull([1], state=True)[0, -1] == 2
+
+
 def trained(net: Net, *keys: int) -> None:
     net(keys_of(*keys)).sum().backward()
 

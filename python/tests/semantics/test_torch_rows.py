@@ -80,6 +80,18 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "`backward` in several threads": ("accumulation: test_threads_give_their_gradients_to_one_step",),
     "`backward(create_graph=True)`": ("parameters: test_a_graph_of_gradients_is_an_error",),
+    "a new optimizer in the middle of a training": (
+        "state: test_a_new_row_optimizer_goes_on_with_the_moments",
+    ),
+    "a second loop over the data, for another epoch": (
+        "left_loops: test_a_second_loop_gives_nothing_without_a_second_epoch",
+    ),
+    "a loop that is left (`break`, `zip(range(n), data)`), and another one over the same iterator": (
+        "left_loops: test_loops_that_are_left_train_each_batch_once",
+        "left_loops: test_a_pipeline_goes_on_with_an_iterator",
+        "left_loops: test_a_batch_that_was_given_and_not_trained_comes_again",
+        "left_loops: test_batches_of_a_trainer_that_is_gone_come_once",
+    ),
     "no `zero_grad`": (
         "accumulation: test_gradients_that_nobody_drops_go_on",
         "batches: test_what_a_batch_cannot_be_is_an_error",
@@ -143,11 +155,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "`pickle`, `torch.save(model)`": (
         "copies: test_a_pickle_reconnects, test_a_pickle_of_one_of_two_clients",
         "parameters: test_a_row_optimizer_is_not_copied",
+        "shared: test_a_shared_optimizer_is_not_copied",
     ),
     "a `DataLoader` whose workers hold a client, spawned or forked": (
         "copies: test_workers_that_hold_a_client",
     ),
-    "`torch.compile`": ("copies: test_compile_breaks_the_graph_at_most",),
+    "`torch.compile`": ("copies: test_compile_breaks_the_graph_at_most, test_a_step_that_is_compiled",),
     "`torch.jit.trace`, `torch.jit.script`, `make_fx`": (
         "parameters: test_a_trace_is_an_error, test_a_script_is_an_error",
         "export: test_make_fx_is_an_error",

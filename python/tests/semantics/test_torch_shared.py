@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -251,3 +253,13 @@ def test_a_parameter_that_is_unfrozen_later_is_said_to_be_of_nobody(client: kint
                 opt.step()
             assert [each.filename for each in seen] == [__file__]
         opt.step()
+
+
+def test_a_shared_optimizer_is_not_copied(client: kintsugi.Client) -> None:
+    model = nn.Linear(4, 1)
+    shared = kt.SharedOptimizer(client, f"t-{uuid4()}", model)
+    for make in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(kintsugi.Error, match="a SharedOptimizer is neither copied nor pickled"):
+            make(shared)
+    with pytest.raises(kintsugi.Error, match="a SharedOptimizer is neither copied nor pickled"):
+        copy.deepcopy((model, shared))

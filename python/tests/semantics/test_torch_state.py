@@ -12,7 +12,7 @@ import kintsugi
 
 pytest.importorskip("torch", reason="LEFT OUT: torch is not installed")
 import torch
-from reference import Net, Pair, keys_of
+from reference import KINDS, Net, Pair, keys_of
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint import state_dict as of_dcp
 
@@ -49,6 +49,19 @@ def test_the_state_of_a_row_optimizer(client: kintsugi.Client) -> None:
     other = pair.rows()
     other.load_state_dict(saved)
     assert [float(each["step"]) for each in other.state.values()] == [2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_row_optimizer_goes_on_with_the_moments(client: kintsugi.Client, kind: str) -> None:
+    pair = Pair(client, kind)
+    for step in range(4):
+        rows = pair.rows()
+        for optimizer in (rows, pair.torch.optimizer):
+            optimizer.zero_grad()
+        pair.backward(keys_of(1, 2, step), step)
+        for optimizer in (rows, pair.torch.optimizer):
+            optimizer.step()
+    pair.check()
 
 
 def test_dense_optimizers_save_and_load_beside_layers(client: kintsugi.Client) -> None:

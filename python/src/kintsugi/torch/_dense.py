@@ -274,6 +274,7 @@ class SharedOptimizer(torch.optim.Optimizer):
     def _parameters(self) -> list[Tensor]:
         return [each for group in self.param_groups for each in group["params"]]
 
+    @uncompiled
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Hands the gradients over: to the push of the current batch, or to one of their own.
 
@@ -332,6 +333,11 @@ class SharedOptimizer(torch.optim.Optimizer):
         rate = self.param_groups[0]["table_lr"]
         super().load_state_dict(state_dict)
         self.param_groups[0].setdefault("table_lr", rate)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles. @raises Error BAD_ARGUMENT: parameters have one optimizer, in the job."""
+        text = "a SharedOptimizer is neither copied nor pickled: its parameters are in a table of the job. "
+        raise Error("BAD_ARGUMENT", text + "Make another one, of a name of its own, for a copy of the model")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """The group of the model. @raises Error BAD_ARGUMENT for another one: its rows are in no table."""

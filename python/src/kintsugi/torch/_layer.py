@@ -180,7 +180,7 @@ def _warn_of_hook(name: str) -> None:
 
 
 def uncompiled(forward: F) -> F:
-    """For a `forward` that asks a job: torch.compile leaves it as it is, and compiles what is around it."""
+    """For a `forward` and others that ask a job: torch.compile leaves them, and compiles what is around."""
     disable: Any = getattr(torch, "_disable_dynamo", None) or torch.compiler.disable
     wrapped: F = disable(forward)
     return wrapped

@@ -17,7 +17,7 @@ from .._errors import Error
 from .._futures import Future
 from .._steps import steps_of
 from .._tables import Table
-from ._layer import Layer
+from ._layer import Layer, uncompiled
 from ._rows import MISSING
 from ._sightings import Occurrences
 from ._takers import Looked, check_anchor, refuse_accumulation, rows_for
@@ -185,6 +185,7 @@ class _Looked(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
+    @uncompiled
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, None]:
         ctx.looked.deliver(ctx, gradient)
         return None, None, None, None

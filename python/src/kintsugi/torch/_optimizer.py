@@ -20,7 +20,7 @@ from .._steps import Counted, Request, steps_of
 from .._tables import Table
 from ._ddp import AVERAGED, LOOK, RANKS_SECONDS, STEP, Ranks
 from ._inputs import check_options
-from ._layer import Anchor, Layer, attach, layers_with, optimizer_of, rate_of, rows_of
+from ._layer import Anchor, Layer, attach, layers_with, optimizer_of, rate_of, rows_of, uncompiled
 from ._rows import Ints, TableRows
 from ._step_rows import StepRows
 
@@ -192,6 +192,7 @@ class RowOptimizer(torch.optim.Optimizer):
         text = "a RowOptimizer is neither copied nor pickled: make another one, and give its load_state_dict "
         raise Error("BAD_ARGUMENT", text + "the state_dict() of this one")
 
+    @uncompiled
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops all gradients. Rows that were looked up keep their values until `step`."""
         self.rows.zero(set_to_none)
@@ -207,6 +208,7 @@ class RowOptimizer(torch.optim.Optimizer):
             raise Error("BAD_ARGUMENT", text + "optimizer of torch.optim")
         super().add_param_group(param_group)
 
+    @uncompiled
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Pushes the gradients: one numbered push, one gradient per key and table.
 
@@ -233,15 +235,17 @@ class RowOptimizer(torch.optim.Optimizer):
                 self.rows.refuse_others([group["name"]])
         self._average(STEP)
         requests, rates = [], []
+        steps = steps_of(self.client)
+        # The push of a batch is made later, but for that of ranks.
+        kept = steps.current is not None and self._ranks is None
         for group in self.param_groups:
             rows = self.rows.tables[group["name"]]
-            request = rows.request()
+            request = rows.request(kept=kept)
             if request is None:
                 continue
             requests.append(request)
             rates.append(_rate(group, rows.table.optimizer))
             self.state[group["params"][0]]["step"] += 1
-        steps = steps_of(self.client)
         if self._ranks is not None:
             self._push_together(self._ranks, requests, rates)
         elif steps.current is None:

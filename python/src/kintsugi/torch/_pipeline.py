@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from .._checks import flag, instance, integer, shown
 from .._client import Client
 from .._errors import Error
 from .._futures import PushFuture
-from .._ranges import RangeDataset, Work
+from .._range_work import Work
+from .._ranges import RangeDataset
 from .._steps import Step, parted, steps_of
 from ._dense import SharedOptimizer
 from ._inputs import rate_given
@@ -125,6 +127,10 @@ class Pipeline:
         watch_loops()
         self._paths: dict[int, Path] | None = None
         """Where in a batch the input of a layer is; None: no batch has been seen."""
+        self._left: dict[int, deque[Any]] = {}
+        """Batches that were read ahead of iterators, by the ids of these, when their loops were left."""
+        self._last: Any = None
+        """The iterator that came last of those that have no weak references."""
 
     def _check_takers(self) -> None:
         """@raises Error BAD_ARGUMENT: a RowOptimizer that makes no step here has the gradients of a layer."""
@@ -142,21 +148,27 @@ class Pipeline:
     def __call__(self, data: RangeDataset | Iterable[Any]) -> Iterator[Tensor]:
         """The loss of each batch, detached, when its gradients are on their way.
 
-        At the end every push is durable. @raises Error, and what the model raises.
+        At the end every push is durable. A loop that is left has read some batches ahead: they come first
+        when the same iterator is given again. @raises Error, and what the model raises.
         """
         self._check_takers()
         if isinstance(data, RangeDataset) and data.ranks is not None:
             text = "a Pipeline reads ahead, and the ranks of a group go from batch to batch together: "
             raise Error("BAD_ARGUMENT", text + "take the batches in a loop")
-        works: Iterator[Work | _PlainWork] = (
-            data.works() if isinstance(data, RangeDataset) else (_PlainWork(self.client, b) for b in data)
-        )
+        left: deque[Any] = deque()
+        works: Iterator[Work | _PlainWork]
+        if isinstance(data, RangeDataset):
+            works = data.works()
+        else:
+            left = self._left_of(data)
+            works = self._plain(data, left)
+        queue: deque[tuple[Work | _PlainWork, Any]] = deque()
         before = torch.are_deterministic_algorithms_enabled()
         pushes: deque[PushFuture] = deque()
         try:
             if self.deterministic:
                 torch.use_deterministic_algorithms(True)
-            for work, batch in self._ahead(works):
+            for work, batch in self._ahead(works, queue):
                 work.step.fused = True
                 work.step.lr = self.lr
                 loss = self._step(work, batch, pushes)
@@ -169,14 +181,41 @@ class Pipeline:
                 yield loss
             while pushes:
                 pushes.popleft().result()
+        except GeneratorExit:
+            # The range goes back with the batches that are durable by then.
+            while pushes and isinstance(data, RangeDataset):
+                pushes.popleft().result()
+            raise
         finally:
             torch.use_deterministic_algorithms(before)
+            left.extendleft(work.batch for work, _ in reversed(queue))
             for layer in self._layers:
                 layer._begun.clear()
 
-    def _ahead(self, works: Iterator[Work | _PlainWork]) -> Iterator[tuple[Work | _PlainWork, Any]]:
-        """Batches on the device, with the rows of those that follow on their way."""
-        queue: deque[tuple[Work | _PlainWork, Any]] = deque()
+    def _left_of(self, data: Iterable[Any]) -> deque[Any]:
+        """Batches that were read ahead of an iterator, kept as long as the iterator is. Others begin anew."""
+        # `iter` of a DataLoader would start its workers.
+        if not isinstance(data, Iterator) or iter(data) is not data:
+            return deque()
+        key = id(data)
+        if key not in self._left:
+            try:
+                weakref.finalize(data, self._left.pop, key, None).atexit = False
+            except TypeError:
+                self._left.pop(id(self._last), None)
+                self._last = data
+        return self._left.setdefault(key, deque())
+
+    def _plain(self, data: Iterable[Any], left: deque[Any]) -> Iterator[_PlainWork]:
+        while left:
+            yield _PlainWork(self.client, left.popleft())
+        for batch in data:
+            yield _PlainWork(self.client, batch)
+
+    def _ahead(
+        self, works: Iterator[Work | _PlainWork], queue: deque[tuple[Work | _PlainWork, Any]]
+    ) -> Iterator[tuple[Work | _PlainWork, Any]]:
+        """Batches on the device, with the rows of those that follow on their way, which are in `queue`."""
         while True:
             # A range is finished before another one is asked for: it might be the last one.
             while len(queue) <= self.prefetch and not (queue and queue[-1][0].last):

@@ -397,11 +397,17 @@ class TableRows:
             return self.keys, gradient, counts
         return self.keys[self.touched], gradient[torch.from_numpy(self.touched)], counts
 
-    def request(self) -> Request | None:
-        """Keys that have gradients, each once, and these gradients; None: there are none."""
+    def request(self, *, kept: bool = False) -> Request | None:
+        """Keys that have gradients, each once, and these gradients; None: there are none.
+
+        `kept`: they are pushed later, so they share no memory with `.grad`, which a program may change.
+        """
         keys, gradient, counts = self.gradients()
         if len(keys) == 0:
             return None
+        # Gradients of a part of the keys are a copy already.
+        if kept and len(keys) == len(self.keys):
+            gradient = gradient.clone()
         return Request(self.table, keys.view(np.uint64), gradient.numpy(), pushed(counts))
 
 

@@ -17,7 +17,7 @@ from .._client import Client
 from .._errors import Error
 from .._steps import Request, Step, Steps, steps_of
 from .._tables import Table
-from ._layer import Anchor, Layer, optimizer_of, rate_of
+from ._layer import Anchor, Layer, optimizer_of, rate_of, uncompiled
 from ._rows import Ints
 from ._sightings import Occurrences
 from ._step_rows import StepRows, rows_changed, waiting
@@ -237,6 +237,7 @@ class Looked:
         anchor.left_in = number
 
 
+@uncompiled
 def _push_fused(steps: Steps, number: int) -> None:
     step = steps.fused.pop(number, None)
     if step is None:

@@ -81,11 +81,19 @@ def look(anchor: Watched) -> Any:
             break
         frame = frame.f_back
     anchor.seen()
-    return None if _is_in(reader, _NOT_PROGRAM) or _is_in_optimizer(reader) else _PROGRAM
+    if _is_in(reader, _NOT_PROGRAM) or _is_in_optimizer(reader) or _is_guard(reader):
+        return None
+    return _PROGRAM
 
 
 def _is_in(frame: FrameType, packages: tuple[str, ...]) -> bool:
     return frame.f_globals.get("__name__", "").split(".")[0] in packages
+
+
+def _is_guard(frame: FrameType) -> bool:
+    """Whether torch.compile looks at what it found when it compiled: by an expression without a module."""
+    caller = frame.f_back
+    return "__name__" not in frame.f_globals and caller is not None and _is_in(caller, _NOT_PROGRAM)
 
 
 def _is_in_optimizer(frame: FrameType | None) -> bool:
