@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,19 +14,38 @@ from ._steps import Request, Step, parted, steps_of
 
 if TYPE_CHECKING:
     from ._arrays import Keys
+    from ._client import Client
     from ._futures import PushFuture
-    from ._ranges import RangeDataset
+    from ._range_ranks import RangeRanks
     from ._tables import Table
 
 Named = list[tuple["Table", "Keys"]]
 """Keys of the tables that the push of a batch names."""
 
 
+class Trainer(Protocol):
+    """A RangeDataset, as its batches see it."""
+
+    client: Client
+    ranks: RangeRanks | None
+    audit: Table | None
+    on_batch: Callable[[int], None] | None
+
+    def unstepped(self, left: Sequence[tuple[Table, Keys]]) -> list[tuple[Table, Keys]]:
+        """Tables that name keys without a change, and these keys."""
+
+    def ended(self, lease: Lease, index: int, named: Named) -> None:
+        """A batch of a range was trained here."""
+
+    def finish(self, lease: Lease) -> None:
+        """Ends a range."""
+
+
 @dataclass
 class Work:
     """A batch that is being trained. `begin` and `settle` around what is done with it."""
 
-    dataset: RangeDataset
+    dataset: Trainer
     lease: Lease
     index: int
     batch: Any

@@ -150,7 +150,7 @@ const PASSING = new Set([
 ]);
 
 /** When the process of a Pod has begun. Milliseconds since 1970; 0: none runs, or nobody says when. */
-export const startedAt = ({ pod }: Member): number =>
+const startedAt = ({ pod }: Member): number =>
   Date.parse(containerIn(pod)?.state?.running?.startedAt ?? '') || 0;
 
 /**
