@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -165,7 +166,8 @@ def run_example(clicks: Path, *flags: str) -> str:
 def test_the_example_survives_the_loss_of_a_ps_and_of_its_gateway(clicks: Path) -> None:
     said = run_example(clicks, "--test", str(clicks), "--kill", "ps@50%", "--kill", "gateway@30%")
     assert "killed a gateway after 600 samples" in said
-    assert "killed a ps after 1,000 samples" in said
+    # A batch whose push the gateway took with it may be trained again.
+    assert re.search("killed a ps after 1,0[0-4][0-9] samples", said)
     assert "auc 0." in said
 
 
