@@ -9,9 +9,9 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import select
 import signal
-import re
 import subprocess
 import sys
 from collections.abc import Callable
