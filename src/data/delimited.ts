@@ -7,7 +7,7 @@ import { isUtf8 } from 'node:buffer';
 import type { KintsugiError } from '../common/errors.js';
 import { bad, chunks } from './bytes.js';
 import { createParser } from './line-plan.js';
-import { type LineParser, longLine, MAX_LINE_BYTES } from './lines.js';
+import { endOfLine, type LineParser, longLine, MAX_LINE_BYTES } from './lines.js';
 import { problemText, type SchemaRows } from './rows.js';
 import { columnsOf, type Schema } from './schema.js';
 
@@ -71,11 +71,6 @@ function positionsOf(file: string, line: string, delimiter: string): string[] {
   return fields.map((_, index) => String(index));
 }
 
-/** A file that was translated twice for Windows has several at the end of a line. */
-function withoutReturns(line: string): string {
-  return line.endsWith('\r') ? line.replace(/\r+$/, '') : line;
-}
-
 async function firstLine(file: string): Promise<string> {
   const parts: Buffer[] = [];
   let size = 0;
@@ -87,7 +82,7 @@ async function firstLine(file: string): Promise<string> {
   }
   const line = Buffer.concat(parts);
   if (line.length > MAX_LINE_BYTES) throw longLine(file, 1);
-  return withoutReturns(line.toString('utf8'));
+  return line.toString('utf8', 0, endOfLine(line, 0, line.length));
 }
 
 /** Places of the columns that a schema needs. @throws BAD_DATA for one that is not there */

@@ -146,8 +146,8 @@ export class Checkpoints {
     return async () => {
       await this.beginAnew(message.name);
       this.lookedFor.add(question);
-      for (const oldest of this.lookedFor)
-        if (this.lookedFor.size > KEPT_QUESTIONS) this.lookedFor.delete(oldest);
+      const [oldest] = this.lookedFor;
+      if (this.lookedFor.size > KEPT_QUESTIONS) this.lookedFor.delete(oldest!);
       this.host.step({ kind: 'message', from, role, message });
     };
   }

@@ -1,6 +1,6 @@
 /** Creates Pods that are missing. */
 import type { TrainingJobStatus } from '../types.js';
-import type { Census, Member } from './census.js';
+import { type Census, endedAt, type Member } from './census.js';
 import { excusedInRow } from './excused.js';
 import { withMemory } from './memory.js';
 import { INDEX_LABEL, podName, type Replicated, ROLE_LABEL } from './names.js';
@@ -24,7 +24,7 @@ const nextAfter = (members: readonly Member[], noted: number): number =>
 /** When the next worker may replace one that failed. The first one is replaced at once. */
 function replacedAt(census: Census, count: number): number {
   if (count < 2) return 0;
-  const ends = ownFailures(census.worker).map(({ exit }) => Date.parse(exit?.finishedAt ?? '') || 0);
+  const ends = ownFailures(census.worker).map(endedAt);
   return Math.max(0, ...ends) + Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (count - 2));
 }
 

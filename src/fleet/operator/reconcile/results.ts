@@ -5,7 +5,7 @@
  */
 import type { ObjectManifest } from '../objects.js';
 import type { TrainingJobStatus } from '../types.js';
-import { type Census, inState, type Member } from './census.js';
+import { type Census, endedAt, inState, type Member } from './census.js';
 import { labelsOf, metaOf } from './names.js';
 import { type Action, type ObservedJob, type RefusedObject, refusedConfigMap } from './observed.js';
 import { finishedWorkers, type ReconcileVerdict } from './verdict.js';
@@ -21,8 +21,7 @@ const FILE = 'report.json';
 type JobResults = NonNullable<TrainingJobStatus['results']>;
 type End = Extract<ReconcileVerdict, { ended: true }>;
 
-const lastEnd = (members: readonly Member[]): number =>
-  Math.max(0, ...members.map(({ exit }) => Date.parse(exit?.finishedAt ?? '') || 0));
+const lastEnd = (members: readonly Member[]): number => Math.max(0, ...members.map(endedAt));
 
 /** Actions that come before the end of the job. Undefined: it ends now. */
 export function gathering(
